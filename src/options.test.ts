@@ -129,3 +129,14 @@ describe("the console's client", () => {
     expect(await complaintAbout([...FACADE, ...ISSUER, ...args])).toMatch(reason)
   })
 })
+
+describe("the default of reuse", () => {
+  it.each(["1", "3600"])("is read: %s s", async (text) => {
+    const { options } = await readInvocation([...OPERATOR, "--default-reuse-idle-seconds", text], "1.0.0")
+    expect(options).toMatchObject({ defaultReuseIdleSeconds: Number(text) })
+  })
+
+  it.each(["0", "3601", "5m", ""])("%j is refused, with the bounds", async (text) => {
+    expect(await complaintOf("--default-reuse-idle-seconds", text)).toMatch(/whole seconds from 1 to 3600/)
+  })
+})

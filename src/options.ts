@@ -23,6 +23,7 @@ import {
   port,
   privateReceivers,
   proxies,
+  reuseIdleSeconds,
   scopes,
   seconds,
   socketPath,
@@ -124,6 +125,12 @@ const KUBE = {
     about:
       "receivers of webhooks outside of the internet: hosts, domains such as *.corp.example.com and networks such as 10.0.0.0/8, separated by commas: docs/webhooks.md",
     parse: privateReceivers,
+  },
+  defaultReuseIdleSeconds: {
+    flag: "--default-reuse-idle-seconds <n>",
+    env: "BERTH_DEFAULT_REUSE_IDLE_SECONDS",
+    about: "time that the VMs of jobs without reuse wait for another job; default: they don't: docs/reuse.md",
+    parse: reuseIdleSeconds,
   },
   logLevel: SHARED_OPTIONS.logLevel,
 } as const satisfies OptionTable

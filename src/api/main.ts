@@ -133,7 +133,7 @@ export async function startFacade(
     catalogue: () => offers.current(),
     installation,
     spending: spendingIn(caches, placement),
-    ...planners({ ...placement, ...caches, clock }, parts),
+    ...planners({ ...placement, ...caches, clock }, options, parts),
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -165,13 +165,14 @@ export async function startFacade(
 /** Returns the planner of jobs, which knows the lines that jobs wait in, the advisor, and the lookup of prices. */
 function planners(
   sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs" | "jobArrays">,
+  { defaultReuseIdleSeconds: reuseIdleSeconds }: Options,
   { client, architectures }: FacadeParts,
 ): Pick<FacadeDependencies, "plan" | "advise" | "hourlyPriceNow"> {
   const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
   const stores = { jobs: sources.jobs.store, jobArrays: sources.jobArrays.store }
   const obstacleTo: ObstacleTo = (namespace, order) => plannedObstacle(stores, namespace, order)
   const own = { whySecretMissing: secretChecker(client), nextTurn, inLine, obstacleTo }
-  const settings = { architectures }
+  const settings = { architectures, ...defined({ reuseIdleSeconds }) }
   return {
     plan: jobPlanner({ ...sources, ...own }, settings),
     advise: jobAdvisor({ ...sources, nextTurn }, settings),

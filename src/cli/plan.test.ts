@@ -1,6 +1,6 @@
 import { PassThrough } from "node:stream"
 import { expect, test } from "vitest"
-import type { JobPlan } from "../client/client.ts"
+import type { ArrayPlan, JobPlan, JobSubmission } from "../client/client.ts"
 import { exitOfPlan, planText } from "./plan.ts"
 import { Terminal } from "./terminal.ts"
 
@@ -62,4 +62,47 @@ test("a plan without machines says why, and no price", () => {
   expect(planText(plan, { image: "a" }, terminal)).toBe("  Nothing fits (NoOffer): no offer has 9000 CPUs")
   const failing = planOf({ ...plan, reason: "DependencyFailed", message: "prepare has failed" })
   expect(planText(failing, { image: "a" }, terminal)).toBe("  Would fail (DependencyFailed): prepare has failed")
+})
+
+/** Returns the lines about reuse of a plan for an array, whose jobs run for so many seconds. */
+function reuseOfArray(seconds: number, fields: Partial<JobPlan> = {}, job: Partial<JobSubmission> = {}): string[] {
+  const [price, total] = [0.6, (0.6 * seconds) / 3600]
+  const cost_breakdown = { total_usd_per_hour: price, total_usd: total, traffic_usd: 0 } as Placement["cost_breakdown"]
+  const placements = [placementOf("europe-west4", price, { cost_breakdown })]
+  const of = planOf({ placements, estimated_cost: total, reuse: null, can_reuse: true, ...fields })
+  const array = { size: 500, parallelism: 20, estimated_cost: 500 * total, hourly_usd: 12, max_cost_usd: null }
+  const text = planText({ ...array, job: of } as ArrayPlan, { image: "a", ...job }, terminal, true)
+  return text.split("\n").filter((line) => /--reuse|Its machines/.test(line))
+}
+
+test("a plan for an array of short jobs proposes reuse, with what it saves", () => {
+  // 480 boots and ends of two minutes at $0.60 an hour.
+  expect(reuseOfArray(120)).toEqual([
+    "  Each job boots a machine of its own: 500 boots. With --reuse 5m it is about 20, which saves about $9.60.",
+  ])
+})
+
+test.each<[string, Parameters<typeof reuseOfArray>]>([
+  ["whose jobs are long", [600]],
+  ["that says it itself", [120, {}, { reuse: { idleSeconds: 0 } }]],
+  ["whose machines can't wait", [120, { can_reuse: false }]],
+  ["of an earlier server", [120, { can_reuse: undefined, reuse: undefined } as never]],
+])("a plan for an array %s proposes no reuse", (_, args) => {
+  expect(reuseOfArray(...args)).toEqual([])
+})
+
+test("a plan names the installation's default of reuse, what its wait costs, and how to turn it off", () => {
+  const plan = planOf({ reuse: { idle_seconds: 600, key: null }, can_reuse: true })
+  const last = (job: JobSubmission) => planText(plan, job, terminal).split("\n").at(-1)
+  expect(last({ image: "a" })).toBe(
+    "  Then the machine waits 10m for another job, for $0.126, as this installation sets it. --reuse 0s turns that off.",
+  )
+  expect(last({ image: "a", reuse: { idleSeconds: 600 } })).toBe(
+    "  Then the machine waits 10m for another job, for $0.126.",
+  )
+  const short = { reuse: { idle_seconds: 600, key: null } }
+  expect(reuseOfArray(120, short)).toEqual([
+    "  Its machines run one job after another, as this installation sets it. --reuse 0s turns that off.",
+  ])
+  expect(reuseOfArray(120, short, { reuse: { idleSeconds: 600 } })).toEqual([])
 })

@@ -1,4 +1,5 @@
 import type { ArrayPlan, JobPlan, JobSubmission } from "../client/client.ts"
+import { VM_OVERHEAD_SECONDS } from "../core/apis/reuse.ts"
 import { EXIT } from "./exit.ts"
 import { type Column, durationText, formatTable, gibText, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
@@ -94,7 +95,34 @@ function costNotes(plan: Plan, job: JobSubmission): string[] {
     `* ${expected}with disk and address${spot}.`,
     ...("job" in plan ? arrayNotes(plan, hourlyUsd) : []),
     limits.join(" "),
+    reuseNote(plan, job, { hourlyUsd, expectedSeconds }),
   ]
+}
+
+/** Expected time of a job below which the boot and end of a VM of its own are a large part of its cost, seconds. */
+const SHORT_SECONDS = 600
+
+/**
+ * Returns what the reuse of machines costs or would save; empty if there is nothing to say. Servers of an earlier version
+ * don't name it.
+ */
+function reuseNote(
+  plan: Plan,
+  { reuse: own }: JobSubmission,
+  { hourlyUsd, expectedSeconds = SHORT_SECONDS }: { hourlyUsd: number; expectedSeconds: number | undefined },
+): string {
+  const { reuse, can_reuse: canReuse } = jobPlanOf(plan)
+  if (reuse != null) {
+    const origin = own == null ? ", as this installation sets it. --reuse 0s turns that off." : "."
+    if ("job" in plan) return own == null ? `Its machines run one job after another${origin}` : ""
+    const wait = durationText(reuse.idle_seconds)
+    return `Then the machine waits ${wait} for another job, for ${usdText((reuse.idle_seconds * hourlyUsd) / 3600)}${origin}`
+  }
+  if (!("job" in plan) || canReuse !== true || own != null || expectedSeconds >= SHORT_SECONDS) return ""
+  const machines = Math.min(plan.size, plan.parallelism)
+  const saved = ((plan.size - machines) * VM_OVERHEAD_SECONDS * hourlyUsd) / 3600
+  if (saved === 0) return ""
+  return `Each job boots a machine of its own: ${plan.size} boots. With --reuse 5m it is about ${machines}, which saves about ${usdText(saved)}.`
 }
 
 /** Returns the price of all jobs of an array, and what it counts. */

@@ -60,6 +60,7 @@ export const DURATION: Grammar<number> = {
     )
   },
   print: (seconds) => {
+    if (seconds === 0) return "0s"
     const [unit = "s", size = 1] = Object.entries(SECONDS).find(([, one]) => seconds % one === 0) ?? []
     return `${seconds / size}${unit}`
   },

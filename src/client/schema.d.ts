@@ -1042,11 +1042,11 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number | null;
         };
-        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: that of the installation, else a VM of its own. */
         Reuse: {
             /**
              * Format: int64
-             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them. 0: the job has a VM of its own, also where the installation has a default.
              */
             idleSeconds: number;
             /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
@@ -1272,6 +1272,13 @@ export interface components {
             /** @description The placement in one line, compared with the first. */
             why: string;
         };
+        /** @description Reuse of the VM by jobs of the project. Null: the job has a VM of its own. */
+        ReuseRecord: {
+            /** @description Seconds that the VM waits for another job after this one. */
+            idle_seconds: number;
+            /** @description Only jobs of the project with the same key share VMs. Null: those without a key. */
+            key: string | null;
+        };
         /** @description Plan for the job, if it were submitted now. */
         JobPlan: {
             /** @description Always true: nothing was created. */
@@ -1291,6 +1298,9 @@ export interface components {
             estimated_cost: number | null;
             /** @description Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without caps and cooldowns. */
             placements: components["schemas"]["PlannedPlacement"][];
+            reuse: components["schemas"]["ReuseRecord"] | null;
+            /** @description True: the VM of the first placement waits for another job if the job has `reuse`. False under maxCostUsd and strict caps. False on a spot VM that is free if its cloud takes it back early. */
+            can_reuse: boolean;
             /** @description Warnings, such as what a job without a limit may cost. Empty: none. */
             warnings: string[];
         };
@@ -1425,13 +1435,6 @@ export interface components {
             gpu_percent: number | null;
             /** @description The vCPUs count as unused up to it. Null: 5 on a VM without GPUs. */
             cpu_percent: number | null;
-        };
-        /** @description Reuse of the VM by jobs of the project. Null: the job has a VM of its own. */
-        ReuseRecord: {
-            /** @description Seconds that the VM waits for another job after this one. */
-            idle_seconds: number;
-            /** @description Only jobs of the project with the same key share VMs. Null: those without a key. */
-            key: string | null;
         };
         /** @description What the last run used, by samples of 5 seconds: peaks between them are unseen. Null before its end, and if the VM's agent measured nothing. */
         UsageRecord: {
@@ -2153,11 +2156,11 @@ export interface components {
             /** @description The vCPUs count as unused up to this percentage of all of them. Default on a VM without GPUs: 5, and at most half a vCPU. On one with GPUs they don't count unless this is given. */
             cpuPercent?: number;
         };
-        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own. */
+        /** @description Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: that of the installation, else a VM of its own. */
         ReuseOutput: {
             /**
              * Format: int64
-             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.
+             * @description Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them. 0: the job has a VM of its own, also where the installation has a default.
              */
             idleSeconds: number;
             /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
@@ -4756,6 +4759,8 @@ export interface operations {
                      *           "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *         }
                      *       ],
+                     *       "reuse": null,
+                     *       "can_reuse": true,
                      *       "warnings": []
                      *     }
                      */
@@ -5349,6 +5354,8 @@ export interface operations {
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
                      *         ],
+                     *         "reuse": null,
+                     *         "can_reuse": true,
                      *         "warnings": []
                      *       }
                      *     }
@@ -5809,6 +5816,8 @@ export interface operations {
                      *             "why": "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total"
                      *           }
                      *         ],
+                     *         "reuse": null,
+                     *         "can_reuse": true,
                      *         "warnings": []
                      *       }
                      *     }

@@ -197,7 +197,7 @@ async function prepare(
 
 /** Constructs what more than one controller needs, and adds the caches. Each takes from it what it names. */
 function sharedParts(
-  { systemNamespace, watchNamespace, projectLimits }: Options,
+  { systemNamespace, watchNamespace, projectLimits, defaultReuseIdleSeconds: reuseIdleSeconds }: Options,
   { client, identity, clock = systemClock, logger }: OperatorParts,
   { caches, elector, recorder }: { caches: Caches; elector: LeaderElector; recorder: Pick<EventRecorder, "record"> },
 ) {
@@ -219,7 +219,7 @@ function sharedParts(
   const sealer = storedKeysSealer(client, systemNamespace)
   const addresses = { systemNamespace, watchNamespace, identityIssuer: identity?.issuer }
   const parts = { client, clock, recorder, logger, fence, quota, prerequisites, settled, heartbeatTimes, sealer }
-  return { ...objects, ...addresses, ...parts }
+  return { ...objects, ...addresses, ...parts, reuseDefault: defined({ reuseIdleSeconds }) }
 }
 
 type Caches = ReturnType<typeof operatorCaches>
@@ -282,7 +282,12 @@ function vmControllers(
       ...{ id: installation.id, systemNamespace, gatewayUrl },
       ...defined({ vmProxy, gatewayCa: vmCa, agentImage, volumesImage }),
     },
-    settings: { architectures, ...defined({ idleSeconds }), ...(launchesPerMinute && { launchesPerMinute }) },
+    settings: {
+      architectures,
+      ...defined({ idleSeconds }),
+      ...shared.reuseDefault,
+      ...(launchesPerMinute && { launchesPerMinute }),
+    },
   })
   const launchController = createLaunchController({
     ...shared,

@@ -6,6 +6,7 @@ import type { Static, TSchema } from "typebox"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import { toMetadataName } from "../core/apis/names.ts"
+import { LONGEST_REUSE_SECONDS } from "../core/apis/reuse.ts"
 import { LONGEST_IDLE_SECONDS, SHORTEST_IDLE_SECONDS } from "../core/apis/usage.ts"
 import { findErrors } from "../core/apis/validate.ts"
 import { type VmProxy, VmProxySchema } from "../core/apis/vm-proxy.ts"
@@ -42,6 +43,12 @@ export const idleSeconds = parser(
     const value = /^[1-9]\d{0,6}$/.test(text) ? Number(text) : 0
     return value >= SHORTEST_IDLE_SECONDS && value <= LONGEST_IDLE_SECONDS ? value : undefined
   },
+)
+
+/** Parses the time that VMs wait for another job. */
+export const reuseIdleSeconds = parser(
+  `is not the time that a VM waits for another job: give whole seconds from 1 to ${LONGEST_REUSE_SECONDS}`,
+  (text) => (/^[1-9]\d{0,3}$/.test(text) && Number(text) <= LONGEST_REUSE_SECONDS ? Number(text) : undefined),
 )
 
 export const hours = parser("is not a number of hours: give a whole number, 0 for never", number(/^\d{1,4}$/))

@@ -369,6 +369,16 @@ describe("the chart", () => {
     expect((await envOf({})).has("BERTH_DEFAULT_IDLE_SECONDS")).toBe(false)
   })
 
+  it("gives both programs the reuse of VMs of jobs without one, so that dry runs show it, and none by default", async () => {
+    const shown = async (values: object) => {
+      const objects = await rendered({ ...LEAST, ...values })
+      const programs = ["berth-operator", "berth-facade"]
+      return programs.map((name) => programOf(objects, name).env.get("BERTH_DEFAULT_REUSE_IDLE_SECONDS"))
+    }
+    expect(await shown({ defaultReuseIdleSeconds: 3600 })).toEqual(["3600", "3600"])
+    expect(await shown({})).toEqual([undefined, undefined])
+  })
+
   it("renders without programs, as a restore needs it", async () => {
     const objects = await rendered({ ...LEAST, operator: { replicas: 0 }, facade: { replicas: 0 } })
     for (const name of ["berth-operator", "berth-facade"]) {

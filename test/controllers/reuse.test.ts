@@ -2,7 +2,9 @@ import { describe, expect, test } from "vitest"
 import { isOver, pricesOf, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import { sumOfParts } from "../../src/core/apis/price.ts"
-import { STATEMENTS } from "../../src/core/resources.ts"
+import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
+import { ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 
@@ -158,6 +160,26 @@ describe("a VM that waits for another job", () => {
     expect((await launchOf(harness, "b")).spec.ended).not.toBe(true)
   })
 
+  test.each([
+    ["project", PROJECTS],
+    ["organization", ORGANIZATIONS],
+  ])("ends as soon as the cap of its %s is lowered", async (_, level) => {
+    const harness = await newHarness()
+    const { client, namespace } = harness
+    await client.create(ORGANIZATIONS, { metadata: { name: namespace }, spec: { displayName: "Sea" } } as never)
+    await confirmedProject(client, { name: namespace, organization: namespace, namespace })
+    harness.operator({ tenancy: true })
+    for (const name of ["a", "b"]) {
+      await harness.submit(name, { reuse: { ...REUSE, key: name }, timeoutSeconds: 600 })
+      await untilIdle(harness, name)
+      harness.clock.advance(10)
+    }
+    const later = (await launchOf(harness, "b")).status?.vm?.id
+    const spec = { caps: { maxIdleVms: 1 } }
+    await client.patch(level as Resource<ApiObject>, { name: namespace }, { merge: { spec } })
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([later]))
+  })
+
   test("ends with its job's deletion", async () => {
     const harness = await newHarness()
     harness.operator()
@@ -165,6 +187,38 @@ describe("a VM that waits for another job", () => {
     await untilIdle(harness, "a")
     await harness.delete("a")
     await eventually(() => expect(harness.cloud.alive).toEqual([]))
+  })
+})
+
+describe("where the installation has a default of reuse", () => {
+  const settings = { reuseIdleSeconds: 300 }
+
+  test("jobs share a VM, and one that wants a VM of its own has it for itself", async () => {
+    const harness = await newHarness()
+    harness.operator({ settings })
+    await harness.submit("a", { timeoutSeconds: 600 })
+    const { status } = await untilIdle(harness, "a")
+    await harness.submit("own", { reuse: { idleSeconds: 0 }, timeoutSeconds: 600 })
+    await untilPhase(harness, ["own"], "succeeded")
+    await eventually(() => expect(harness.cloud.alive.map(({ id }) => id)).toEqual([status?.vm?.id]))
+    await harness.submit("b", { timeoutSeconds: 600 })
+    await untilPhase(harness, ["b"], "succeeded")
+    expect((await launchOf(harness, "b")).status?.vm?.id).toBe(status?.vm?.id)
+    expect(harness.cloud.vms).toHaveLength(2)
+  })
+
+  test("the VMs of an array end with its last jobs", async () => {
+    const harness = await newHarness()
+    harness.operator({ settings })
+    const jobDefinition = { image: "busybox", timeoutSeconds: 600 }
+    await harness.submitArray("sweep", { size: 3, parallelism: 1, jobDefinition })
+    const ending = new AbortController()
+    const agents = harness.agents(ending.signal)
+    await eventually(async () => expect((await harness.array("sweep")).status?.phase).toBe("succeeded"))
+    await eventually(() => expect(harness.cloud.alive).toEqual([]))
+    ending.abort()
+    await agents
+    expect(harness.cloud.vms).toHaveLength(1)
   })
 })
 

@@ -252,6 +252,7 @@ export const JOBS: Corpus = {
       reuse: { idleSeconds: LONGEST_REUSE_SECONDS, key: "k".repeat(LIMITS.groupName) },
     },
     "the shortest reuse": { reuse: { idleSeconds: 1 } },
+    "a VM of its own, whatever the installation's default": { reuse: { idleSeconds: 0 } },
     "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
     "a rule with all reasons and the most exit codes": rule({
       reasons: RETRY_REASONS,
@@ -494,7 +495,7 @@ export const JOBS: Corpus = {
     "an idle limit of more than all GPUs": { idleLimit: { gpuPercent: 101 } },
     "an idle limit that is a number": { idleLimit: 1800 },
     "a reuse without a time": { reuse: { key: "a" } },
-    "a reuse for no time": { reuse: { idleSeconds: 0 } },
+    "a reuse for less than no time": { reuse: { idleSeconds: -1 } },
     "a reuse of more than an hour": { reuse: { idleSeconds: LONGEST_REUSE_SECONDS + 1 } },
     "a reuse with a key in upper case": { reuse: { idleSeconds: 60, key: "A" } },
     "a reuse with an empty key": { reuse: { idleSeconds: 60, key: "" } },

@@ -183,7 +183,8 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
       settings: { settleSeconds, ...options.settings },
     }
     const jobControl = createJobController(jobOptions)
-    const arrayOptions = { ...shared, jobArrays, ...(quota && { quota }), ...tenants.option }
+    const { settings: reuseDefault = {} } = options
+    const arrayOptions = { ...shared, jobArrays, reuseDefault, ...(quota && { quota }), ...tenants.option }
     const manager = new Manager({
       reflectors: [
         ...[jobs, jobArrays, launches, statements],

@@ -133,6 +133,10 @@ app.kubernetes.io/component: {{ .component }}
 - name: BERTH_CAPS
   value: {{ toJson . | quote }}
 {{- end }}
+{{- with .Values.defaultReuseIdleSeconds }}
+- name: BERTH_DEFAULT_REUSE_IDLE_SECONDS
+  value: {{ . | int64 | quote }}
+{{- end }}
 {{- with .Values.identity.issuer }}
 - name: BERTH_IDENTITY_ISSUER
   value: {{ . | quote }}

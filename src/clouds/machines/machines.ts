@@ -1,5 +1,5 @@
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
-import { DEFINITIONS, VM_CLOUDS } from "../definitions.ts"
+import { DEFINITIONS, VM_CLOUDS, vmsOf } from "../definitions.ts"
 import type { BootDeadline, Burstable, CloudMachines, Exclusion } from "./family.ts"
 
 /** Facts about machines, by cloud. The local cloud needs none. */
@@ -40,6 +40,11 @@ export function bootDeadlineOf(offer: Pick<Offer, "cloud" | "cpu" | "gpu">): Boo
   const found = MACHINES[offer.cloud]?.bootDeadlines[count === 0 ? "cpu" : count < 8 ? "gpu" : "eightGpus"]
   if (found === undefined || offer.cpu >= 1) return found
   return { ...found, seconds: Math.min(LONGEST_BOOT_SECONDS, Math.ceil(found.seconds / offer.cpu)) }
+}
+
+/** Returns the time in which a VM of this offer is free if its cloud preempts it, seconds; 0: none. */
+export function freeSecondsOf({ cloud, provisioning }: Pick<Offer, "cloud" | "provisioning">): number {
+  return provisioning === "spot" ? (vmsOf(cloud)?.spot.freeSeconds ?? 0) : 0
 }
 
 /** Returns the series of a machine type, by its cloud's naming. A name of no known form is a series of its own. */

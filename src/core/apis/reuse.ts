@@ -5,14 +5,17 @@ import { ALLOWED, COMPONENT, Int, PATTERN_AS_RULE } from "./schema.ts"
 /** Longest time that a VM waits for another job, seconds. */
 export const LONGEST_REUSE_SECONDS = 3600
 
+/** Time that a new VM is billed beyond its job: boot and end, seconds. Clouds need one to three minutes. */
+export const VM_OVERHEAD_SECONDS = 120
+
 /** Reuse of a job's VM by later jobs of its project. */
 export const ReuseSchema = Type.Object(
   {
     idleSeconds: Int({
-      minimum: 1,
+      minimum: 0,
       maximum: LONGEST_REUSE_SECONDS,
       description:
-        "Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them.",
+        "Seconds that the VM waits for another job after this one. They are billed, and this job's cost has them. 0: the job has a VM of its own, also where the installation has a default.",
     }),
     key: Type.Optional(
       Type.String({
@@ -28,7 +31,7 @@ export const ReuseSchema = Type.Object(
   {
     [COMPONENT]: "Reuse",
     description:
-      "Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: a VM of its own.",
+      "Lets the job take over the idle VM of an earlier job of its project, and keeps its own VM for later ones. Default: that of the installation, else a VM of its own.",
   },
 )
 export type Reuse = Static<typeof ReuseSchema>

@@ -107,7 +107,7 @@ const IdleLimitRecordSchema = Type.Unsafe<{
 })
 
 /** Reuse of the VM in a record; null: the job has a VM of its own. */
-const ReuseRecordSchema = Type.Unsafe<{ idle_seconds: number; key: string | null } | null>({
+export const ReuseRecordSchema = Type.Unsafe<{ idle_seconds: number; key: string | null } | null>({
   [COMPONENT]: "ReuseRecord",
   type: ["object", "null"],
   required: ["idle_seconds", "key"],
@@ -315,7 +315,8 @@ function toIdleRecord({ seconds = DEFAULT_IDLE_SECONDS, gpuPercent, cpuPercent }
   return { seconds, gpu_percent: gpuPercent ?? null, cpu_percent: cpuPercent ?? null }
 }
 
-function toReuseRecord({ idleSeconds, key }: Reuse) {
+/** Returns the record of a reuse. */
+export function toReuseRecord({ idleSeconds, key }: Reuse) {
   return { idle_seconds: idleSeconds, key: key ?? null }
 }
 

@@ -8,6 +8,7 @@ import {
   type LaunchStatus,
   type StoredLaunch,
 } from "../apis/launch.ts"
+import { LABELS } from "../apis/meta.ts"
 import {
   availabilityOf,
   idlenessOf,
@@ -15,6 +16,7 @@ import {
   isKept,
   mayHandOver,
   minimumBilledSecondsOf,
+  reuseOf,
   vmLifetimeOf,
   vmNameOf,
   vmSince,
@@ -48,6 +50,36 @@ function taker(spec: Partial<LaunchSpec> = {}): StoredLaunch {
   const named = { takesOver: "first-1", root: "first-1", project: "team", connection: "own", account: "1" }
   return launchOf(jobOf({ metadata: { uid: "second" } }), 1, { spec: { run: RUN, ...named, ...spec } })
 }
+
+describe("the reuse of a job", () => {
+  const inArray = { labels: { [LABELS.arrayUid]: "u" } }
+
+  test.each([
+    ["is its own", { idleSeconds: 60, key: "a" }, {}, {}, { idleSeconds: 60, key: "a" }],
+    [
+      "is its own, not the installation's default",
+      { idleSeconds: 60 },
+      {},
+      { reuseIdleSeconds: 300 },
+      { idleSeconds: 60 },
+    ],
+    ["is the installation's default", undefined, {}, { reuseIdleSeconds: 300 }, { idleSeconds: 300 }],
+    ["is none without a default", undefined, {}, {}, undefined],
+    ["is none for 0 s", { idleSeconds: 0 }, {}, {}, undefined],
+    ["is none for 0 s, in spite of a default", { idleSeconds: 0, key: "a" }, {}, { reuseIdleSeconds: 300 }, undefined],
+    ["is among the jobs of its array", { idleSeconds: 60 }, inArray, {}, { idleSeconds: 60, key: "array-u" }],
+    ["is by its own key in an array", { idleSeconds: 60, key: "a" }, inArray, {}, { idleSeconds: 60, key: "a" }],
+    [
+      "is among the jobs of its array by default",
+      undefined,
+      inArray,
+      { reuseIdleSeconds: 9 },
+      { idleSeconds: 9, key: "array-u" },
+    ],
+  ])("%s", (_, reuse, metadata, byDefault, expected) => {
+    expect(reuseOf({ metadata, spec: { image: "a", ...(reuse && { reuse }) } }, byDefault)).toEqual(expected)
+  })
+})
 
 describe("the VM of a Launch after its job", () => {
   test("waits from the time that the gateway recorded, and is cleaned before", () => {

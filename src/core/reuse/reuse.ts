@@ -17,14 +17,24 @@ import type { Reuse } from "../apis/reuse.ts"
  * predecessor, whose bill ends at that instant. At any time exactly one Launch of a chain is not over, and holds the VM.
  */
 
+/** Installation's default of the reuse of VMs. */
+export interface ReuseDefault {
+  /** Seconds that the VMs of jobs without `reuse` wait for another job. Absent: they don't wait. */
+  reuseIdleSeconds?: number
+}
+
 /**
  * Returns the reuse of a job; undefined: it has a VM of its own. The jobs of an array without a key share VMs with each
  * other only, so a VM ends as soon as the array has no job left for it.
  */
-export function reuseOf({ metadata, spec }: Pick<StoredJob, "spec"> & { metadata?: ObjectMeta }): Reuse | undefined {
+export function reuseOf(
+  { metadata, spec }: Pick<StoredJob, "spec"> & { metadata?: Pick<ObjectMeta, "labels"> },
+  { reuseIdleSeconds = 0 }: ReuseDefault,
+): Reuse | undefined {
+  const { reuse = { idleSeconds: reuseIdleSeconds } } = spec
+  if (reuse.idleSeconds === 0) return undefined
   const array = metadata?.labels?.[LABELS.arrayUid]
-  const { reuse } = spec
-  return reuse === undefined || array === undefined ? reuse : { key: arrayKey(array), ...reuse }
+  return array === undefined ? reuse : { key: arrayKey(array), ...reuse }
 }
 
 /** Returns the key by which the jobs of an array share VMs, unless they have another one. */

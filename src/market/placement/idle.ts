@@ -1,16 +1,18 @@
+import { freeSecondsOf } from "../../clouds/machines/machines.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
 import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
+import { OWN_CLOUD } from "../../core/apis/machine.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
-import { offerKey } from "../../core/apis/offer.ts"
+import { type Offer, offerKey } from "../../core/apis/offer.ts"
 import { costOf, sumOfParts } from "../../core/apis/price.ts"
-import type { Reuse } from "../../core/apis/reuse.ts"
+import { type Reuse, VM_OVERHEAD_SECONDS } from "../../core/apis/reuse.ts"
 import { type Availability, availabilityOf, idlenessOf, vmNameOf } from "../../core/reuse/reuse.ts"
 import type { LaunchAccount } from "../router/cooldown.ts"
 import { usd } from "../router/explain.ts"
 import type { Requirements } from "../router/requirements.ts"
 import { type RankedPlacement, type RouteContext, rank } from "../router/route.ts"
-import { roomUnder, vmCapReached, withoutVm } from "./caps.ts"
+import { mayIdle, roomUnder, vmCapReached, withoutVm } from "./caps.ts"
 import type { Market } from "./market.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -22,8 +24,14 @@ export interface Takeover extends RankedPlacement<LaunchAccount> {
   isClean: boolean
 }
 
-/** Time that a new VM is billed beyond its job: boot and end, seconds. Clouds need one to three minutes. */
-const OVERHEAD_SECONDS = 120
+/**
+ * Returns true if the VM of a job may wait for another job. A limit that holds in any case holds by the VM's own timer, which
+ * must be longer for a VM that has several jobs. A cloud that charges nothing for a spot VM that it preempts early would do
+ * so after earlier jobs have paid for it. An own machine is free for every job at once.
+ */
+export function mayBeKept(offer: Offer, { budget, levels }: Pick<Market, "budget" | "levels">): boolean {
+  return offer.cloud !== OWN_CLOUD && budget === undefined && mayIdle(levels) && freeSecondsOf(offer) === 0
+}
 
 /** Number of idle VMs that a job is compared with. */
 const MOST_COMPARED = 64
@@ -97,7 +105,7 @@ function fitsUnder(takeover: Takeover, levels: Market["levels"], { now, settings
 /** Compares an idle VM with a new one, whose boot and end are billed too. */
 function isWorthIt({ totalUsd }: Takeover, best: RankedPlacement<LaunchAccount> | undefined): boolean {
   if (best === undefined) return true
-  return totalUsd <= best.totalUsd + (sumOfParts(best.prices) * OVERHEAD_SECONDS) / 3600
+  return totalUsd <= best.totalUsd + (sumOfParts(best.prices) * VM_OVERHEAD_SECONDS) / 3600
 }
 
 /** Returns why a job takes over an idle VM, for people. */

@@ -255,17 +255,23 @@ export function cappedLevels(
   })
 }
 
-/** Returns the idle VMs that are to end because a cap of a namespace's project allows fewer. Each is there once. */
+/**
+ * Returns the idle VMs that are to end because a cap of a namespace's project allows fewer. A VM that ends for the project
+ * is none too many for its organization any more, so no level ends more VMs than it must.
+ */
 export function idleBeyondCaps(
   namespace: string,
   { caps }: Pick<MarketSources, "caps">,
   ledger: LaunchLedger,
 ): StoredLaunch[] {
-  const surplus = (caps?.(namespace) ?? []).flatMap((level) => {
+  const ending = new Map<string, StoredLaunch>()
+  for (const level of caps?.(namespace) ?? []) {
     const { maxIdleVms } = level.caps
-    return maxIdleVms === undefined ? [] : surplusIdle(launchesOf(level, namespace, ledger), maxIdleVms)
-  })
-  return [...new Map(surplus.map((launch) => [launch.metadata.name, launch])).values()]
+    if (maxIdleVms === undefined) continue
+    const left = launchesOf(level, namespace, ledger).filter(({ metadata }) => !ending.has(metadata.name))
+    for (const launch of surplusIdle(left, maxIdleVms)) ending.set(launch.metadata.name, launch)
+  }
+  return [...ending.values()]
 }
 
 /** Sources of the spending under caps. */

@@ -1,10 +1,16 @@
 import { timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
+<<<<<<< HEAD
 import { OWN_CLOUD } from "../../core/apis/machine.ts"
+=======
+import { LABELS } from "../../core/apis/meta.ts"
+>>>>>>> h/rest2
 import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisites.ts"
 import { sumOfParts } from "../../core/apis/price.ts"
+import type { Reuse } from "../../core/apis/reuse.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
 import type { Obstacle } from "../../core/order/prerequisites.ts"
 import { reuseOf } from "../../core/reuse/reuse.ts"
@@ -25,7 +31,7 @@ import { type RankedPlacement, type RouteContext, type Routing, rank, route } fr
 import type { OfferNeeds, Shortfall } from "../router/shortfall.ts"
 import { jobBudget, longestBilledSeconds, vmLifetime } from "./budget.ts"
 import { hasStrictCap, mayIdle, overCapsText, roomUnder, vmCapReached } from "./caps.ts"
-import { explainTakeover, findTakeover, type Takeover, type TakeoverTerms } from "./idle.ts"
+import { explainTakeover, findTakeover, mayBeKept, type Takeover, type TakeoverTerms } from "./idle.ts"
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
 import { type Amounts, compareWaiters, isDue, type LinePlace, lineText, toWaiter } from "./line.ts"
@@ -131,7 +137,7 @@ function takeoverFor(
   terms: Pick<TakeoverTerms, "requirements" | "context" | "best" | "now" | "settings">,
 ): Takeover | undefined {
   const { spec } = job
-  const reuse = reuseOf(job)
+  const reuse = reuseOf(job, terms.settings)
   const isOpen = market.group === undefined || groupFull(market.group, market.line) === undefined
   if (reuse === undefined || !isOpen || market.budget !== undefined || !mayIdle(market.levels)) return undefined
   const { settings } = terms
@@ -313,6 +319,10 @@ export interface JobPlan {
   placements: readonly RankedPlacement<LaunchAccount>[]
   /** One line for each placement, for people. */
   ranking: readonly string[]
+  /** Reuse of the VM of the first placement, which may be the installation's default. Absent: the job has a VM of its own. */
+  reuse?: Reuse
+  /** True if that VM may wait for another job: if the job asks for it. */
+  canReuse?: boolean
 }
 
 /** Job or array that is planned, with the jobs and arrays that must end first. */
@@ -365,6 +375,13 @@ export function openPlacements(
 /** Returns an account of each cloud that has offers. */
 export function anyAccountOf({ clouds }: Market["offers"]): LaunchAccount[] {
   return clouds.map((cloud) => ({ cloud }))
+}
+
+/** Returns a plan with what becomes of the VM of its first placement after the job. */
+function withReuse(plan: JobPlan, job: Pick<StoredJob, "spec">, market: Market, settings: JobSettings): JobPlan {
+  const [first] = plan.placements
+  if (first === undefined || !mayBeKept(first.offer, market)) return plan
+  return { ...plan, canReuse: true, ...defined({ reuse: reuseOf(job, settings) }) }
 }
 
 type Outline = Pick<JobPlan, "verdict" | "reason" | "message">
@@ -451,6 +468,9 @@ function planBehind(
   return buildPlan({ verdict: "waits", reason, message }, laterPlacements(job, market, now, settings))
 }
 
+/** Metadata of the jobs of a planned array. No VM waits for them, because their array is new. */
+const PLANNED_ARRAY = { metadata: { labels: { [LABELS.arrayUid]: "planned" } } }
+
 /**
  * Returns a planner that works from a process's caches. It writes nothing. It asks only the image's registry and the
  * accounts of the volumes' connections.
@@ -483,19 +503,17 @@ export function jobPlanner(
     const known = { ...(image && { image }), budget: jobBudget({ spec }, []) }
     const open = buildMarket(namespace, sources, ledger, effective)
     const market = { ...open, ...known }
+    const job = { spec, ...(order?.name.array !== undefined && PLANNED_ARRAY) }
+    const finished = (plan: JobPlan) => withReuse(plan, { spec }, market, effective)
     const obstacle = order && sources.obstacleTo?.(namespace, order)
-    if (obstacle !== undefined) return planBehind(obstacle, { spec }, { market, now, settings: effective })
-    if (secretMissing !== undefined) {
-      const outline = { verdict: "waits", reason: JobReason.SecretMissing, message: secretMissing } as const
-      return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
-    }
-    if (volumes !== undefined && volumes.kind !== "found") {
-      const outline = { verdict: "waits", reason: reasonToWait(volumes), message: volumes.message } as const
-      return buildPlan(outline, laterPlacements({ spec }, market, now, effective))
-    }
+    if (obstacle !== undefined) return finished(planBehind(obstacle, job, { market, now, settings: effective }))
+    const later = (reason: JobReason, message: string) =>
+      finished(buildPlan({ verdict: "waits", reason, message }, laterPlacements(job, market, now, effective)))
+    if (secretMissing !== undefined) return later(JobReason.SecretMissing, secretMissing)
+    if (volumes !== undefined && volumes.kind !== "found") return later(reasonToWait(volumes), volumes.message)
     const waiting = sources.inLine?.(namespace) ?? []
     const inLine = inPlannedLine({ metadata: { namespace }, spec }, open, { now, settings: effective, ledger, waiting })
     const places = volumes && { buckets: volumes.places }
-    return planJob({ spec }, { ...inLine, ...known, ...places }, now, effective)
+    return finished(planJob(job, { ...inLine, ...known, ...places }, now, effective))
   }
 }

@@ -1,8 +1,9 @@
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
+import type { ReuseDefault } from "../../core/reuse/reuse.ts"
 
 /** Settings of the job controller. All durations are in seconds. */
-export interface JobSettings {
+export interface JobSettings extends ReuseDefault {
   /**
    * Maximum time from a VM's creation until its agent registers, and maximum time without an answer of the cloud, on a
    * cloud without data of its own (`machines`).

@@ -4,7 +4,7 @@ import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../core/quota/project-limits.ts"
-import { arrayKey, isKept } from "../../core/reuse/reuse.ts"
+import { arrayKey, isKept, reuseOf } from "../../core/reuse/reuse.ts"
 import { findJob, knownJobs, listJobs, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
 import type { ArrayControllerDependencies } from "./dependencies.ts"
@@ -36,8 +36,11 @@ export async function gather(
 }
 
 /** Returns the Launches whose VMs wait for a job of this array only. */
-function keptFor({ metadata, spec }: StoredJobArray, { launches }: ArrayControllerDependencies): StoredLaunch[] {
-  const { reuse } = spec.jobDefinition
+function keptFor(
+  { metadata, spec }: StoredJobArray,
+  { launches, reuseDefault = {} }: ArrayControllerDependencies,
+): StoredLaunch[] {
+  const reuse = reuseOf({ spec: spec.jobDefinition }, reuseDefault)
   if (reuse === undefined || reuse.key !== undefined) return []
   const key = arrayKey(metadata.uid)
   return launches.store

@@ -4,10 +4,18 @@ import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../core
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
+<<<<<<< HEAD
 import { endedBy } from "../../core/identity/projects.ts"
 import type { Change } from "../../core/kube/store.ts"
 import { servesNamespace, whyUnavailable } from "../../core/machines/machine.ts"
 import { idlenessOf } from "../../core/reuse/reuse.ts"
+=======
+import type { StoredOrganization } from "../../core/apis/organization.ts"
+import type { StoredProject } from "../../core/apis/project.ts"
+import { endedBy, namespacesUnder } from "../../core/identity/projects.ts"
+import type { Change, Store } from "../../core/kube/store.ts"
+import { idlenessOf, type ReuseDefault, reuseOf } from "../../core/reuse/reuse.ts"
+>>>>>>> h/rest2
 import {
   Controller,
   type ReconcileContext,
@@ -61,7 +69,7 @@ function createSources(options: JobControllerDependencies): Source[] {
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
   sources.push(
     ...prerequisites.jobSources(),
-    watchSource(launches, (change) => takersOf(change, jobs.store.list())),
+    watchSource(launches, (change) => takersOf(change, jobs.store.list(), options.settings)),
   )
   const waiting = (namespace: string | undefined) =>
     jobs.store
@@ -74,8 +82,11 @@ function createSources(options: JobControllerDependencies): Source[] {
   }
   if (tenancy !== undefined) {
     const { projects, organizations } = tenancy
-    sources.push(watchSource(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
-    sources.push(watchSource(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
+    const concerned = (change: Change<StoredProject | StoredOrganization>) => [
+      ...endedBy(change, projects.store).flatMap(waiting),
+      ...idleUnder(change, projects.store, launches.store),
+    ]
+    sources.push(watchSource(projects, concerned), watchSource(organizations, concerned))
   }
   if (machines !== undefined)
     sources.push(watchSource(machines, (change) => machineTakersOf(change, jobs.store.list())))
@@ -89,19 +100,24 @@ function createSources(options: JobControllerDependencies): Source[] {
 const MOST_TAKERS = 16
 
 /** Returns the keys of the jobs that may take over a VM since this change, in the order of the line. */
-function takersOf({ old, current }: Change<StoredLaunch>, jobs: readonly StoredJob[]): string[] {
+function takersOf(
+  { old, current }: Change<StoredLaunch>,
+  jobs: readonly StoredJob[],
+  settings: ReuseDefault = {},
+): string[] {
   const isNews = current !== undefined && idlenessOf(current).is === "idle" && (!old || idlenessOf(old).is !== "idle")
   if (!isNews) return []
   const { namespace } = current.spec.job
   const takers = jobs.filter(
-    ({ metadata, spec, status }) =>
-      spec.reuse !== undefined && metadata.namespace === namespace && status?.phase === "queued",
+    (job) =>
+      job.metadata.namespace === namespace && job.status?.phase === "queued" && reuseOf(job, settings) !== undefined,
   )
   return lineUp(takers)
     .slice(0, MOST_TAKERS)
     .map(({ key }) => key)
 }
 
+<<<<<<< HEAD
 /** Returns the keys of the jobs that may get a machine which has become free, in the order of the line. */
 function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly StoredJob[]): string[] {
   if (current === undefined || isFree(old) || !isFree(current)) return []
@@ -115,6 +131,19 @@ function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly
 
 function isFree(machine: StoredMachine | undefined): boolean {
   return machine !== undefined && whyUnavailable(machine) === undefined
+=======
+/** Returns the keys of the jobs whose idle VMs may be too many, because a change sets another cap of idle VMs. */
+function idleUnder(
+  { old, current }: Change<StoredProject | StoredOrganization>,
+  projects: Store<StoredProject>,
+  launches: Store<StoredLaunch>,
+): string[] {
+  if (current === undefined || current.spec.caps?.maxIdleVms === old?.spec.caps?.maxIdleVms) return []
+  return namespacesUnder(current, projects)
+    .flatMap((namespace) => launches.byIndex("unmarked", namespace))
+    .filter((launch) => idlenessOf(launch).is === "idle")
+    .flatMap((launch) => jobOf({ current: launch }))
+>>>>>>> h/rest2
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */
@@ -125,7 +154,7 @@ function standing(connection: StoredConnection | undefined): string {
   return JSON.stringify([ready?.status, ready?.observedGeneration, launch?.status, account, verifiedCredentials])
 }
 
-function jobOf({ old, current }: Change<StoredLaunch>): string[] {
+function jobOf({ old, current }: Pick<Change<StoredLaunch>, "old" | "current">): string[] {
   const job = (current ?? old)?.spec.job
   return job === undefined ? [] : [`${job.namespace}/${job.name}`]
 }

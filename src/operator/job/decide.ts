@@ -4,7 +4,8 @@ import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
 import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
-import { hasStrictCap, mayIdle } from "../../market/placement/caps.ts"
+import { hasStrictCap } from "../../market/placement/caps.ts"
+import { mayBeKept } from "../../market/placement/idle.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
 import { bootOverrun, hasLostTakeover } from "../../market/placement/outcome.ts"
@@ -458,7 +459,7 @@ function findPlace(facts: JobFacts): Step {
         verdict: { phase: "booting", reason: JobReason.Booting, message, placement: chosen },
         create: launchObject(facts, {
           ...{ placement, why, isStrict, volumes: volumes?.volumes },
-          mayIdle: budget === undefined && mayIdle(market.levels),
+          mayBeKept: mayBeKept(offer, market),
         }),
         isStrict,
       }

@@ -1,5 +1,4 @@
 import { isDeepStrictEqual } from "node:util"
-import { vmsOf } from "../../clouds/definitions.ts"
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
@@ -31,8 +30,8 @@ export interface LaunchChoice {
   why: string
   /** True if the job's own limit, or a strict cap, holds in any case. */
   isStrict: boolean
-  /** True if its VM may wait for another job under the limits. */
-  mayIdle: boolean
+  /** True if its VM may wait for another job. */
+  mayBeKept: boolean
   /** The job's volumes, each with the connection that gives access to its bucket. Absent: unchanged from the job. */
   volumes: JobSpec["volumes"] | undefined
 }
@@ -82,17 +81,9 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
   }
 }
 
-/**
- * Returns the reuse of a job's VM; undefined: it is not kept for others. A strict limit holds by the VM's own timer, which must be longer for a VM
- * that has several jobs. A cloud that charges nothing for a spot VM that it preempts early would do so after earlier jobs
- * have paid for it.
- */
-function keptBy({ job }: JobFacts, { placement, mayIdle }: LaunchChoice): Reuse | undefined {
-  const { cloud, provisioning } = placement.offer
-  // An own machine is free for every job at once.
-  if (cloud === OWN_CLOUD) return undefined
-  const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
-  return !mayIdle || isRefunded ? undefined : reuseOf(job)
+/** Returns the reuse of a job's VM; undefined: it is not kept for others. */
+function keptBy({ job, settings }: JobFacts, { mayBeKept }: LaunchChoice): Reuse | undefined {
+  return mayBeKept ? reuseOf(job, settings) : undefined
 }
 
 function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {

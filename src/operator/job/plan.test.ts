@@ -1,7 +1,10 @@
 import { describe, expect, it } from "vitest"
-import { jobOf, launchOf, offerOf } from "../../../test/harness/builders.ts"
+import { agentOf, jobOf, launchOf, offerOf, vmStatus } from "../../../test/harness/builders.ts"
+import type { SpendCaps } from "../../core/apis/caps.ts"
 import { systemClock } from "../../core/apis/clock.ts"
 import type { JobSpec, StoredJob } from "../../core/apis/job.ts"
+import type { Offer } from "../../core/apis/offer.ts"
+import type { PrerequisiteName } from "../../core/apis/prerequisites.ts"
 import { IndexedStore } from "../../core/kube/store.ts"
 import { launchIndexes } from "../../market/caches.ts"
 import { fixedOffers } from "../../market/catalogue/offers.ts"
@@ -54,5 +57,60 @@ describe("the plan of a job under a cap", () => {
 
   it("stands before jobs with a lower priority", async () => {
     expect((await planBehind(600, { priority: 51 })).verdict).toBe("placeable")
+  })
+})
+
+describe("the plan of a job", () => {
+  const idle = launchOf(jobOf({ metadata: { name: "earlier", namespace: "team", uid: "earlier" } }), 1, {
+    spec: {
+      ...{ run: { image: "busybox", reuse: { idleSeconds: 300 } }, lifetimeSeconds: 86_400 },
+      offer: offerOf({ cloud: "gcp" }),
+    },
+    status: vmStatus({
+      vm: { state: "running", id: "vm-1", createTime: NOW.toISOString() },
+      agent: agentOf({ finish: { reason: "Succeeded", time: NOW.toISOString() }, idleTime: NOW.toISOString() }),
+    }),
+  })
+
+  async function planOf(
+    spec: Partial<JobSpec>,
+    { caps = {}, name, offer = {} }: { caps?: SpendCaps; name?: PrerequisiteName; offer?: Partial<Offer> } = {},
+  ): Promise<JobPlan> {
+    const launches = new IndexedStore(launchIndexes)
+    launches.put(idle)
+    const { cloud = "gcp" } = offer
+    const plan = jobPlanner(
+      {
+        jobs: { store: new IndexedStore<StoredJob>() },
+        launches: { store: launches },
+        statements: { store: { list: () => [], byIndex: () => [] } },
+        offers: fixedOffers([offerOf({ cloud, ...offer })]),
+        launchAccounts: { of: () => [{ cloud }] },
+        caps: () => [{ level: "project", caps, owns: () => true }],
+        clock: { ...systemClock, now: () => NOW },
+        nextTurn: async () => undefined,
+      },
+      { reuseIdleSeconds: 300 },
+    )
+    return plan("team", { image: "busybox", timeoutSeconds: 600, ...spec }, name && { name })
+  }
+
+  const spot = { provisioning: "spot" } as const
+  it.each<[string, Partial<JobSpec>, Parameters<typeof planOf>[1], Pick<JobPlan, "reuse" | "canReuse">]>([
+    ["the installation's default", {}, {}, { canReuse: true, reuse: { idleSeconds: 300 } }],
+    ["the job's own", { reuse: { idleSeconds: 9 } }, {}, { canReuse: true, reuse: { idleSeconds: 9 } }],
+    ["none, though it could", { reuse: { idleSeconds: 0 } }, {}, { canReuse: true }],
+    ["none with maxCostUsd", { maxCostUsd: 5 }, {}, {}],
+    ["none under a strict cap", {}, { caps: { maxMonthlyUsd: 500, reserve: "strict" } }, {}],
+    ["none on a spot VM of AWS", spot, { offer: { cloud: "aws", ...spot } }, {}],
+    ["the default of an array", {}, { name: { array: "sweep" } }, { canReuse: true, reuse: { idleSeconds: 300 } }],
+  ])("says the reuse of its VM: %s", async (_, spec, market, expected) => {
+    const { verdict, reuse, canReuse } = await planOf(spec, market)
+    expect({ verdict, reuse, canReuse }).toEqual({ verdict: "placeable", ...expected })
+  })
+
+  it("takes over an idle VM, but that of an array doesn't: its jobs share VMs with each other only", async () => {
+    expect((await planOf({})).message).toMatch(/takes the idle VM of earlier/)
+    expect((await planOf({}, { name: { array: "sweep" } })).message).not.toMatch(/idle VM/)
   })
 })

@@ -16,6 +16,7 @@ import type { AgentStatus, Finish, LaunchSpec, LaunchStatus, StoredLaunch } from
 import { LABELS } from "../../core/apis/meta.ts"
 import type { Market } from "../../market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../market/placement/settings.ts"
+import { createCatalogue } from "../../market/router/catalogue.ts"
 import { decide } from "./decide.ts"
 
 const REUSE = { idleSeconds: 300 }
@@ -42,9 +43,9 @@ function launched(
   })
 }
 
-function decideOn(job: StoredJob, launches: readonly StoredLaunch[], market: Partial<Market> = {}) {
+function decideOn(job: StoredJob, launches: readonly StoredLaunch[], market: Partial<Market> = {}, byDefault = {}) {
   const observed = { launches, market: () => marketOf(market), installation: INSTALLATION }
-  return decide(job, observed, at(200), JOB_DEFAULTS)
+  return decide(job, observed, at(200), { ...JOB_DEFAULTS, ...byDefault })
 }
 
 const running: JobStatus = { phase: "running", reason: "Started", message: "m", startTime: time(30) }
@@ -178,6 +179,42 @@ describe("a job on an idle VM", () => {
     const job = reusing("b", { status: { phase: "booting", reason: "Booting", message: "m" } })
     const overdue = launchOf(job, 1, { spec: { takesOver: "a-1", root: "a-1", ended: true }, status: vmStatus() })
     expect(decideOn(job, [overdue]).status).toMatchObject({ phase: "queued", reason: "TakeoverLost" })
+  })
+})
+
+describe("where the installation has a default of reuse", () => {
+  const byDefault = { reuseIdleSeconds: 300 }
+  const spotOf = (cloud: string) => ({
+    offers: createCatalogue([offerOf({ cloud, provisioning: "spot" })]),
+    launchAccounts: [{ cloud }],
+  })
+
+  test.each<[string, Partial<StoredJob["spec"]>, Partial<Market>, object | undefined]>([
+    ["says nothing has the default", {}, {}, REUSE],
+    ["has a reuse keeps it", { reuse: { idleSeconds: 9, key: "a" } }, {}, { idleSeconds: 9, key: "a" }],
+    ["wants a VM of its own gets one", { reuse: { idleSeconds: 0 } }, {}, undefined],
+    ["has maxCostUsd gets a VM of its own", { maxCostUsd: 50 }, {}, undefined],
+    [
+      "is under a strict cap gets a VM of its own",
+      {},
+      { levels: [levelOf({ maxMonthlyUsd: 100, reserve: "strict" })] },
+      undefined,
+    ],
+    ["gets a spot VM of AWS has it for itself", { provisioning: "spot" }, spotOf("aws"), undefined],
+    ["gets a spot VM of another cloud has the default", { provisioning: "spot" }, spotOf("gcp"), REUSE],
+  ])("a job that %s", (_, spec, market, reuse) => {
+    const job = jobOf({ metadata: { finalizers: ["berth.dev/job"] }, spec: { timeoutSeconds: 600, ...spec } })
+    const { actions } = decideOn(job, [], market, byDefault)
+    const [created] = actions.filter((action) => action.do === "createLaunch")
+    expect(created?.launch.spec.run.reuse).toEqual(reuse)
+    expect(created?.launch.spec.vmLifetimeSeconds !== undefined).toBe(reuse !== undefined)
+  })
+
+  test("a job without reuse takes over an idle VM", () => {
+    const idle = launched(reusing("a"), { agent: { idleTime: time(110) } })
+    const job = jobOf({ metadata: { finalizers: ["berth.dev/job"] }, spec: { timeoutSeconds: 600 } })
+    const { actions } = decideOn(job, [], { kept: [idle] }, byDefault)
+    expect(actions).toMatchObject([{ launch: { spec: { takesOver: idle.metadata.name } } }])
   })
 })
 

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util"
 import type { Vm } from "../../clouds/cloud.ts"
-import { vmsOf } from "../../clouds/definitions.ts"
+import { freeSecondsOf } from "../../clouds/machines/machines.ts"
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
@@ -130,7 +130,8 @@ function isDeleting(launch: StoredLaunch): boolean {
   return launch.metadata.deletionTimestamp !== undefined
 }
 
-function hasFinalizer(launch: StoredLaunch): boolean {
+/** Returns true until a Launch is released: its record is needed. */
+export function hasFinalizer(launch: StoredLaunch): boolean {
   return launch.metadata.finalizers?.includes(LAUNCH_FINALIZER) ?? false
 }
 
@@ -648,9 +649,7 @@ function keptUntil(launch: StoredLaunch): number | undefined {
 
 /** Returns true if the machine of a preempted VM costs nothing. A VM that ended itself after a notice costs what others do. */
 function isFreeIfPreempted(launch: StoredLaunch, terminationTime: string): boolean {
-  const { cloud, provisioning } = launch.spec.offer
-  const lived = secondsBetween(vmSince(launch), terminationTime)
-  return provisioning === "spot" && lived < (vmsOf(cloud)?.spot.freeSeconds ?? 0)
+  return secondsBetween(vmSince(launch), terminationTime) < freeSecondsOf(launch.spec.offer)
 }
 
 /** Returns the ended VM and its cost. A VM may have ended before it was taken over: its bill ends where it began then. */

@@ -9,7 +9,7 @@ import { JOBS, LAUNCHES } from "../../core/resources.ts"
 import { isCounted as isCostCounted } from "../../market/placement/statements.ts"
 import type { ElapsedTimes } from "../elapsed.ts"
 import type { CloudCalls } from "./create.ts"
-import { createTimeOf, type LaunchObservation } from "./decide.ts"
+import { createTimeOf, hasFinalizer, type LaunchObservation } from "./decide.ts"
 import type { LaunchControllerDependencies } from "./dependencies.ts"
 import type { VmObserver } from "./observe.ts"
 
@@ -54,10 +54,10 @@ function vmAge(launch: StoredLaunch, ages: ElapsedTimes): number | undefined {
   return ages.seconds(metadata.name, { id: metadata.uid, since, reported })
 }
 
-/** Returns true while the Launch that gets the VM of this one has not recorded it. */
-async function isHandoverOpen({ status }: StoredLaunch, options: LaunchControllerDependencies): Promise<boolean> {
-  const name = status?.handedTo
-  if (name === undefined) return false
+/** Returns true while the Launch that gets the VM of this one has not recorded it. A released record is not needed. */
+async function isHandoverOpen(launch: StoredLaunch, options: LaunchControllerDependencies): Promise<boolean> {
+  const name = launch.status?.handedTo
+  if (name === undefined || !hasFinalizer(launch)) return false
   const ref = { namespace: options.systemNamespace, name }
   // A record never becomes needed again, so a late cache says at most that it is needed longer.
   const heir = options.launches.store.get(ref) ?? (await ifFound(options.client.get(LAUNCHES, ref)))

@@ -14,6 +14,7 @@ import { PROJECT_LIMITS, type ProjectLimits } from "../../core/quota/project-lim
 import { Usage } from "../../core/quota/usage.ts"
 import { newSigningSecret } from "../../core/webhooks/signature.ts"
 import { WEBHOOK_CACHE } from "../caches.ts"
+import { NotLeaderError } from "../fence.ts"
 import { decide } from "./decide.ts"
 import { WebhookDeliveries } from "./deliveries.ts"
 import type { WebhookControllerDependencies } from "./dependencies.ts"
@@ -63,6 +64,8 @@ class Stage {
   readonly sent: { project: string; path: string; id: string; at: number }[] = []
   /** Statuses that receivers answer, by their path. Default: 204. */
   readonly answers = new Map<string, number>()
+  /** False: the lease has expired. */
+  isHeld = true
   readonly options: WebhookControllerDependencies
   readonly deliveries: WebhookDeliveries
   #version = 0
@@ -82,7 +85,9 @@ class Stage {
       sealer: { isOutdated: async () => false },
       recordOf: ({ metadata }: StoredJob) => ({ id: metadata.uid }),
       sending: { send, privateTargets: { hosts: [], networks: [] }, clock, version: "test" },
-      fence: () => undefined,
+      fence: () => {
+        if (!this.isHeld) throw new NotLeaderError("the lease has expired")
+      },
       quota: { limits: { ...PROJECT_LIMITS, ...limits }, usage: new Usage(counted as never, clock) },
       random: () => 0.5,
     } as unknown as WebhookControllerDependencies
@@ -163,6 +168,23 @@ beforeEach(() => start({ webhookMessagesPerMinute: 600 }))
 afterEach(async () => {
   stop?.abort()
   await running
+})
+
+describe("a message that finds the lease expired", () => {
+  it("ends the loop, so that the next leader sends it, even if that is this process again", async () => {
+    stage.project("team")
+    stage.hook("team", "hook")
+    stage.isHeld = false
+    stage.end("team", "job")
+    await expect(running).rejects.toThrow(NotLeaderError)
+    expect(stage.sent).toEqual([])
+    // A paused process may find its lease expired, and then renew it, because no one else has taken it.
+    stage.isHeld = true
+    stop = new AbortController()
+    running = stage.deliveries.run(stop.signal)
+    await stage.sentNow()
+    expect(stage.sent).toMatchObject([{ path: "/team/hook" }])
+  })
 })
 
 describe("a flood of messages of one project", () => {

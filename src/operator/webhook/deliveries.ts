@@ -84,6 +84,8 @@ export class WebhookDeliveries implements EndReader {
   readonly #changedWebhooks = new Requeues()
   #signal: AbortSignal | undefined
   #startedAt = 0
+  /** Ends `run` with an error. */
+  #fail: (error: NotLeaderError) => void = () => undefined
 
   constructor(options: WebhookControllerDependencies) {
     this.#options = options
@@ -105,16 +107,22 @@ export class WebhookDeliveries implements EndReader {
     return this.#changedWebhooks
   }
 
-  /** Sends until the signal is aborted. Messages under way then get a moment. */
+  /**
+   * Sends until the signal is aborted. Messages under way then get a moment.
+   * @throws NotLeaderError as soon as a message finds the lease expired. This process may lead again, if no other one takes
+   *   the lease: then call this again.
+   */
   async run(signal: AbortSignal): Promise<void> {
     const { webhooks, jobs, clock } = this.#options
     const abort = new AbortController()
+    const { promise: failed, reject } = Promise.withResolvers<never>()
+    this.#fail = reject
     this.#signal = abort.signal
     this.#startedAt = clock.monotonic()
     const unsubscribe = [webhooks.onChange((change) => this.#onWebhook(change))]
     unsubscribe.push(jobs.onChange((change) => this.#onJob(change)))
     try {
-      await untilAborted(signal)
+      await Promise.race([untilAborted(signal), failed])
     } finally {
       for (const end of unsubscribe) end()
       const cancel = clock.setTimer(this.#settings.drainSeconds, () => abort.abort())
@@ -352,7 +360,7 @@ export class WebhookDeliveries implements EndReader {
 
   /** Retries after an error of Berth itself, such as an API server that does not answer. It isn't an attempt. */
   #failed({ webhook, queue }: Courier, id: string, error: unknown): void {
-    if (error instanceof NotLeaderError) queue.close()
+    if (error instanceof NotLeaderError) this.#fail(error)
     if (error instanceof NotLeaderError || this.#signal?.aborted === true) return
     this.#options.logger.warn(
       { err: error, webhook: keyOf(webhook), message: id },

@@ -5,6 +5,7 @@ import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../../core/ap
 import { sumOfParts } from "../../../core/apis/price.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { PlannedCostSchema, toBreakdown } from "../../../core/records/cost.ts"
+import { ReuseRecordSchema, toReuseRecord } from "../../../core/records/job.ts"
 import { nullable } from "../../../core/records/nullable.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
 import { warningsOf } from "../../../market/placement/warnings.ts"
@@ -72,6 +73,12 @@ export const JobPlanSchema = Type.Object(
         "Candidates, best first. With the verdict waits: the machines that the job gets when the reason ends, without " +
         "caps and cooldowns.",
     }),
+    reuse: ReuseRecordSchema,
+    can_reuse: Type.Boolean({
+      description:
+        "True: the VM of the first placement waits for another job if the job has `reuse`. False under maxCostUsd and " +
+        "strict caps. False on a spot VM that is free if its cloud takes it back early.",
+    }),
     warnings: WARNINGS,
   },
   { description: "Plan for the job, if it were submitted now." },
@@ -82,7 +89,7 @@ export type JobPlanRecord = Static<typeof JobPlanSchema>
 export function toPlanRecord(
   name: string,
   spec: JobSpec,
-  { verdict, reason, message, placements, ranking }: JobPlan,
+  { verdict, reason, message, placements, ranking, reuse, canReuse = false }: JobPlan,
 ): JobPlanRecord {
   const [first] = placements
   return {
@@ -93,6 +100,8 @@ export function toPlanRecord(
     message,
     estimated_cost: first?.totalUsd ?? null,
     placements: placements.map((placement, index) => placementOf(placement, ranking[index] ?? "")),
+    reuse: reuse === undefined ? null : toReuseRecord(reuse),
+    can_reuse: canReuse,
     warnings: warningsOf(spec, first && sumOfParts(first.prices)),
   }
 }

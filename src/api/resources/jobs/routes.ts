@@ -123,6 +123,8 @@ export const PLAN_EXAMPLE = {
       why: "gcp g2-standard-4 in europe-west4 (on demand, 4 vCPU, 16 GiB, 1 × L4, $0.7787/h): $0.8138 in total",
     },
   ],
+  reuse: null,
+  can_reuse: true,
   warnings: [],
 } satisfies JobPlanRecord
 const PLAN = namedSchema("JobPlan", JobPlanSchema, PLAN_EXAMPLE)
