@@ -7,6 +7,7 @@ import { defined } from "./core/apis/defined.ts"
 import type { Architecture } from "./core/apis/offer.ts"
 import { useProxy } from "./core/apis/proxy.ts"
 import type { KubeClient } from "./core/kube/client.ts"
+import { REFUSED_EXIT_CODE } from "./core/machines/commands.ts"
 import { publicFetch } from "./core/outbound/public-fetch.ts"
 import { packageVersion } from "./core/package.ts"
 import { createLogger } from "./core/telemetry/logger.ts"
@@ -16,6 +17,7 @@ import { readPriceList } from "./market/catalogue/shipped.ts"
 import {
   type AgentOptions,
   type FacadeOptions,
+  type HostOptions,
   type Invocation,
   type KeyOptions,
   type KubeOptions,
@@ -30,7 +32,7 @@ import { runProcess } from "./process.ts"
 
 const invocation = await readInvocation(process.argv, packageVersion())
 const { command } = invocation
-await runProcess({ command, hasOwnLimits: ["agent", "smoke"].includes(command) }, (stopSignal) => {
+await runProcess({ command, hasOwnLimits: ["agent", "host", "smoke"].includes(command) }, (stopSignal) => {
   useProxy(proxyInEnvironment())
   return run(invocation, stopSignal)
 })
@@ -43,6 +45,8 @@ async function run({ command, options }: Invocation, stopSignal: () => AbortSign
   switch (command) {
     case "agent":
       return runVm(options, stopSignal())
+    case "host":
+      return joinAsMachine(options, stopSignal())
     case "operator":
       return runOperator(options, stopSignal())
     case "facade":
@@ -74,6 +78,17 @@ async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number
   logger.info({ cause: exit.cause }, "powering off")
   // A hanging operation, such as a Docker engine that does not answer, must not keep the VM running.
   process.exit(0)
+}
+
+async function joinAsMachine(options: HostOptions, signal: AbortSignal): Promise<number> {
+  const { gateway: gatewayUrl, gatewayCa, token, dockerSocket, dataDir, runtime, logLevel } = options
+  const { runHost } = await import("./agent/host/main.ts")
+  const logger = createLogger({ level: logLevel, name: "host" })
+  const gateway = { gatewayUrl, ...defined({ gatewayCa }) }
+  const exit = await runHost({ gateway, dataDir, runtime, logger, signal, ...defined({ token, dockerSocket }) })
+  if (exit.cause === "refused") console.error(exit.message)
+  // A hanging operation must not keep an agent that has nothing more to do.
+  process.exit(exit.cause === "refused" ? REFUSED_EXIT_CODE : 0)
 }
 
 /** Returns the price list and image assumptions of operator and REST API. */

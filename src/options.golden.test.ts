@@ -1,13 +1,15 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest"
+import { joinToken } from "./core/protocol/machines.ts"
 import { readInvocation } from "./options.ts"
 
-const COMMANDS = ["operator", "facade", "agent", "key", "login", "smoke", "rotate-sealing-key"]
+const COMMANDS = ["operator", "facade", "agent", "host", "key", "login", "smoke", "rotate-sealing-key"]
 
 /** Arguments that each command requires. */
 const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   operator: ["--gateway-url", "https://gateway.test/", "--agent-image", "berth:1", "--volumes-image", "berth:2"],
   facade: [],
   agent: ["--data-dir", "/var/lib/berth"],
+  host: ["--gateway", "https://berth.test/", "--data-dir", "/var/lib/berth/machine"],
   key: ["--name", "ci", "--role", "viewer"],
   login: ["--issuer", "https://issuer.test"],
   smoke: ["--url", "https://one.berth.test", "--api-key", "k", "--cloud", "aws"],
@@ -15,6 +17,8 @@ const REQUIRED: Readonly<Record<string, readonly string[]>> = {
 }
 
 const SIGN_IN = ["--oidc-issuer", "https://issuer.test", "--oidc-audience", "berth"]
+
+const JOIN_TOKEN = joinToken(new Uint8Array(32), { namespace: "one", name: "gpu-1", uid: "u", number: 1, expires: 1 })
 
 /** Good and bad arguments, by command. */
 const ARGUMENTS: readonly (readonly string[])[] = [
@@ -112,6 +116,10 @@ const ARGUMENTS: readonly (readonly string[])[] = [
   ["agent", "--runtime", "podman"],
   ...["0", "9999", "10000"].map((text) => ["agent", "--shutdown-seconds", text]),
   ["agent", "--docker-socket", "tcp://127.0.0.1:2375"],
+  ...["auto", "process"].map((text) => ["host", "--runtime", text]),
+  ["host", "--token", JOIN_TOKEN],
+  ["host", "--token", `${JOIN_TOKEN}.s3cret`],
+  ["host", "--gateway-ca", "/nowhere/ca.pem"],
   ["key", "--name", "a b"],
   ["key", "--name", "x".repeat(51)],
   ["key", "--role", "owner"],
@@ -171,6 +179,8 @@ const VARIABLES: readonly [command: string, name: string, text: string][] = [
   ["facade", "BERTH_DEFAULT_PROJECT", "of-env"],
   ["agent", "BERTH_RUNTIME", "process"],
   ["agent", "DOCKER_HOST", "ssh://me@host"],
+  ["host", "BERTH_JOIN_TOKEN", "s3cret"],
+  ["host", "BERTH_GATEWAY_URL", "https://of.env"],
   ["login", "BERTH_OIDC_CLIENT_ID", "of-env"],
 ]
 

@@ -16,6 +16,7 @@ import {
   httpsUrl,
   httpUrl,
   idleSeconds,
+  joinToken,
   json,
   keyName,
   mebibytes,
@@ -437,6 +438,47 @@ const AGENT = {
 
 export type AgentOptions = ValuesOf<typeof AGENT>
 
+const HOST = {
+  gateway: {
+    flag: "--gateway <url>",
+    env: "BERTH_GATEWAY_URL",
+    about: "URL of Berth",
+    parse: httpUrl,
+    isRequired: true,
+  },
+  gatewayCa: {
+    flag: "--gateway-ca <file>",
+    env: "BERTH_GATEWAY_CA",
+    about: "PEM file of authorities to trust in addition to the public ones",
+    parse: certificates,
+  },
+  token: {
+    flag: "--token <token>",
+    env: "BERTH_JOIN_TOKEN",
+    about: "join token of `berth machine join`; needed once",
+    parse: joinToken,
+    isSecret: true,
+  },
+  dataDir: {
+    flag: "--data-dir <path>",
+    env: "BERTH_DATA_DIR",
+    about: "folder of the agent's keys and state",
+    parse: absolute,
+    isRequired: true,
+  },
+  runtime: {
+    flag: "--runtime <name>",
+    env: "BERTH_RUNTIME",
+    about: "what runs jobs; process isolates nothing",
+    choices: ["docker", "process"],
+    default: "docker",
+  },
+  dockerSocket: SHARED_OPTIONS.dockerSocket,
+  logLevel: SHARED_OPTIONS.logLevel,
+} as const satisfies OptionTable
+
+export type HostOptions = ValuesOf<typeof HOST>
+
 const KEY = {
   name: { flag: "--name <name>", about: "unique in the project", parse: keyName, isRequired: true },
   role: { flag: "--role <role>", about: "role of the key", choices: ROLES, isRequired: true },
@@ -485,6 +527,7 @@ export type Invocation =
   | { command: "operator"; options: OperatorOptions }
   | { command: "facade"; options: FacadeOptions }
   | { command: "agent"; options: AgentOptions }
+  | { command: "host"; options: HostOptions }
   | { command: "key"; options: KeyOptions }
   | { command: "login"; options: LoginOptions }
   | { command: "smoke"; options: SmokeCommandOptions }
@@ -531,6 +574,12 @@ function commands(choose: (invocation: Invocation) => void): Command[] {
     ),
     buildCommand("agent", "Run one job's container on a VM, and report to the gateway.", AGENT, (options) =>
       choose({ command: "agent", options }),
+    ),
+    buildCommand(
+      "host",
+      "Run jobs on this machine, one after another, as a machine of yours that Berth knows.",
+      HOST,
+      (options) => choose({ command: "host", options }),
     ),
     buildCommand(
       "key",

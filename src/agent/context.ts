@@ -5,13 +5,17 @@ import type { Disk } from "./disk.ts"
 import { detectRuntime } from "./runtimes/detect.ts"
 import type { Runtime } from "./runtimes/runtime.ts"
 
-export interface AgentOptions {
-  /** Folder of the agent on the VM's disk. It is created if it does not exist. */
-  dataDir: string
+export interface AgentOptions extends LaunchOptions {
   /** User data of the VM (renderUserData). */
   userData: string
   /** Aborted when the VM is shut down. */
   signal?: AbortSignal
+}
+
+/** Options for the run of each Launch. */
+export interface LaunchOptions {
+  /** Folder of the agent on the machine's disk. It is created if it does not exist. */
+  dataDir: string
   /** Absent: docker if an engine answers, else process. `docker` waits for the engine. */
   runtime?: "docker" | "process"
   dockerSocket?: string
@@ -37,15 +41,17 @@ export interface AgentOptions {
   idleSeconds?: number
   /** Image that runs `nvidia-smi`. Default: the image of the agent's own container. */
   gpuImage?: string
+  /** Returns the seconds for which a machine may still run the job. Absent: it holds no lease. */
+  leaseSeconds?: () => number
 }
 
 /** Needs of an agent for one Launch. */
-export interface LaunchContext extends AgentOptions {
+export interface LaunchContext extends LaunchOptions {
   config: BootConfig
   /** True if an earlier Launch had the VM. */
   isTakeover: boolean
   clock: Clock
-  /** Aborted with a LeaveCause when the VM has to end. */
+  /** Aborted with a LeaveCause when the run, and with it its VM, has to end. */
   leave: AbortController
 }
 

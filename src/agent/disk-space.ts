@@ -33,6 +33,18 @@ export async function whyTooFull(path: string): Promise<string | undefined> {
   return `${size} is ${Math.round(used * 100)} % full without its job; another job gets it up to ${REUSABLE_PART * 100} %`
 }
 
+/** Free space of a machine's disk below which it gets no job, GiB. */
+const LEAST_FREE_GIB = 1
+
+/** Returns a message if the disk of this path has no room for a job; undefined otherwise. Rejects without that disk. */
+export async function whyNoSpace(path: string): Promise<string | undefined> {
+  const { blocks, bavail, bsize } = await statfs(path)
+  const free = (bavail * bsize) / GIB
+  if (free >= LEAST_FREE_GIB) return undefined
+  const size = Math.ceil((blocks * bsize) / GIB)
+  return `the machine's disk of ${size} GiB has ${free.toFixed(1)} GiB free; a job needs at least ${LEAST_FREE_GIB} GiB`
+}
+
 /** Returns the used part of the disk of this path, GiB; undefined if it can't be read. */
 export async function usedDiskGib(path: string): Promise<number | undefined> {
   try {

@@ -6,9 +6,10 @@ import { whyNotReusable } from "../core/reuse/reuse.ts"
 import { whyUnfit } from "./clean.ts"
 import { type LaunchContext, whenAborted } from "./context.ts"
 import type { AgentState, Disk } from "./disk.ts"
-import { GatewayClient, GatewayError, RefusedError, retrySeconds } from "./gateway-client.ts"
+import { GatewayClient } from "./gateway-client.ts"
+import { GatewayError, RefusedError, retrySeconds } from "./gateway-connection.ts"
 import { preemptionNotice } from "./preemption.ts"
-import type { LeaveCause } from "./run.ts"
+import type { VmLeaveCause } from "./run.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 
 /** Minimum delay between two questions, seconds, because something on the way may answer each at once. */
@@ -61,7 +62,7 @@ interface Stop {
   takes: boolean
 }
 
-const STOPS: Record<LeaveCause, Stop> = {
+const STOPS: Record<VmLeaveCause, Stop> = {
   expired: { why: "the lifetime of the last job's VM is over", seconds: LAST_MESSAGE_SECONDS, takes: true },
   budget: { why: "the last job's maxCostUsd is spent", seconds: LAST_MESSAGE_SECONDS, takes: true },
   shutdown: { why: "the VM was shut down", seconds: LAST_MESSAGE_SECONDS, takes: false },
@@ -85,7 +86,7 @@ class Idling {
     this.#context = context
     this.#disk = disk
     this.#client = new GatewayClient(config, disk.keys, clock)
-    whenAborted(leave.signal, () => this.#stop.abort(STOPS[leave.signal.reason as LeaveCause]))
+    whenAborted(leave.signal, () => this.#stop.abort(STOPS[leave.signal.reason as VmLeaveCause]))
     // Before the clean-up, so that a notice is known before the VM is offered to anyone.
     this.#watch = this.#watchForPreemption()
   }

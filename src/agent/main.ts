@@ -2,7 +2,7 @@ import { type Clock, secondsBetween, systemClock, timestamp } from "../core/apis
 import type { Finish } from "../core/apis/launch.ts"
 import { parseUserData } from "../core/protocol/messages.ts"
 import type { BootConfig } from "../core/protocol/protocol.ts"
-import { type AgentOptions, type LaunchContext, whenAborted } from "./context.ts"
+import { type AgentOptions, type LaunchContext, type LaunchOptions, whenAborted } from "./context.ts"
 import { acquireLock, type Boot, Disk, makeDataDir, readBoot, writeBoot } from "./disk.ts"
 import { type AfterRun, afterRun } from "./idle.ts"
 import { afterLeaving, endTimers } from "./leaving.ts"
@@ -35,46 +35,63 @@ export interface AgentExit {
  */
 export async function runAgent(options: AgentOptions): Promise<AgentExit> {
   const userData = parseUserData(options.userData)
-  const { dataDir, logger, clock = systemClock } = options
+  const { dataDir, logger, clock = systemClock, signal } = options
   makeDataDir(dataDir)
   using _lock = acquireLock(dataDir)
   for (let boot = readBoot(dataDir, userData); ; ) {
-    const { next, ...exit } = await runLaunch({ ...options, clock }, boot)
-    if (next === undefined) return exit
-    logger.info({ launch: next.launch, predecessor: boot.config.launch }, `took over launch ${next.launch}`)
-    boot = { root: boot.root, since: timestamp(clock.now()), config: next }
-    writeBoot(dataDir, boot)
+    const leave = new AbortController()
+    const shutDown = (): void => leave.abort("shutdown" satisfies LeaveCause)
+    const cancel = signal === undefined ? undefined : whenAborted(signal, shutDown)
+    try {
+      const { next, isAbandoned: _, ...exit } = await runLaunch({ ...options, clock, leave, after: afterRun }, boot)
+      if (next === undefined) return exit
+      logger.info({ launch: next.launch, predecessor: boot.config.launch }, `took over launch ${next.launch}`)
+      boot = { root: boot.root, since: timestamp(clock.now()), config: next }
+      writeBoot(dataDir, boot)
+    } finally {
+      cancel?.()
+    }
   }
 }
 
-/** End of a Launch. `next`: boot config of the Launch that has the VM now. */
-type LaunchEnd = AgentExit & { next?: BootConfig }
+/** End of a Launch. */
+export type LaunchEnd = AgentExit & {
+  /** Boot config of the Launch that has the VM now. */
+  next?: BootConfig
+  /** True if the run did not end in its time. Parts of it may still hang in this process. */
+  isAbandoned?: true
+}
 
-/** Runs one Launch until its VM has another one, or can power off. */
-async function runLaunch(options: AgentOptions & { clock: Clock }, boot: Boot): Promise<LaunchEnd> {
+/** Parts of the run of one Launch. */
+export interface LaunchParts {
+  clock: Clock
+  /** Aborted with a LeaveCause when the run has to end. */
+  leave: AbortController
+  /** Called when the finish is stored. */
+  after?: (context: LaunchContext, disk: Disk) => Promise<AfterRun>
+}
+
+/** Runs one Launch until its machine has another one, or nothing more to do for it. */
+export async function runLaunch(options: LaunchOptions & LaunchParts, boot: Boot): Promise<LaunchEnd> {
   const { config, root } = boot
-  const { clock, signal } = options
+  const { clock, leave } = options
   // The lifetime's timer starts before any step that can hang.
-  const leave = new AbortController()
   const cancelTimers = endTimers(config, { clock, leave, age: 0 })
   const done = new AbortController()
-  const shutDown = (): void => leave.abort("shutdown" satisfies LeaveCause)
-  if (signal !== undefined) whenAborted(signal, shutDown)
-  const context = { ...options, config, isTakeover: config.launch !== root, leave }
+  const context = { ...options, config, isTakeover: config.launch !== root }
   try {
     const hardEnd = afterLeaving(clock, leave.signal, { done: done.signal, options })
-    const ended = hardEnd.then((cause): LaunchEnd => ({ launch: config.launch, cause }))
+    const ended = hardEnd.then((cause): LaunchEnd => ({ launch: config.launch, cause, isAbandoned: true }))
     return await Promise.race([runOnDisk(context, boot.since ?? timestamp(clock.now())), ended])
   } finally {
     done.abort()
     cancelTimers()
-    signal?.removeEventListener("abort", shutDown)
   }
 }
 
 /** Opens the state that an earlier agent may have left and continues from it. */
-async function runOnDisk(context: LaunchContext, since: string): Promise<LaunchEnd> {
-  const { config, clock, leave, dataDir, logger } = context
+async function runOnDisk(context: LaunchContext & LaunchParts, since: string): Promise<LaunchEnd> {
+  const { config, clock, leave, dataDir, logger, after } = context
   const { launch } = config
   const disk = await Disk.open(dataDir, { launch, since }, (error) => {
     logger.error({ err: error }, "failed to write the state; a restarted agent would not have it")
@@ -86,8 +103,8 @@ async function runOnDisk(context: LaunchContext, since: string): Promise<LaunchE
     if (!disk.state.finishStored) await new Session(context, disk).run()
     const { finish, finishStored } = disk.state
     const cause = finishStored ? "finished" : (leave.signal.reason as LeaveCause)
-    const after: AfterRun = finishStored ? await afterRun(context, disk) : {}
-    return { launch, cause, ...(finish !== undefined && { finish }), ...after }
+    const more = finishStored ? await after?.(context, disk) : {}
+    return { launch, cause, ...(finish !== undefined && { finish }), ...more }
   } finally {
     cancelTimers()
   }

@@ -408,7 +408,10 @@ function vanishedContainer(startTime: string): Container {
  * Cause for which the VM ends: its lifetime has ended, the job's budget is spent, it shuts down, the gateway rejects its agent, or the gateway was
  * never reached.
  */
-export type LeaveCause = "expired" | "budget" | "shutdown" | "refused" | "unreached"
+export type VmLeaveCause = "expired" | "budget" | "shutdown" | "refused" | "unreached"
+
+/** Cause for which a run leaves its machine. One of its owner also ends a run on request, and at the end of its lease. */
+export type LeaveCause = VmLeaveCause | "ended" | "lease"
 
 /**
  * Cause for which a container is stopped: the gateway asks for it, the job's timeout is over, the container uses nothing,
@@ -459,6 +462,8 @@ const STOPPED: Record<StopCause, Stopped> = {
   shutdown: { reason: "Stopped", message: () => "the VM was shut down" },
   refused: { reason: "Stopped", message: () => "the gateway rejected this VM" },
   unreached: { reason: "Stopped", message: () => "the VM never reached the gateway" },
+  ended: { reason: "Stopped", message: () => "Berth ended the run on this machine" },
+  lease: { reason: "Stopped", message: () => "the machine had no answer from Berth until the end of its lease" },
 }
 
 /** Returns the finish of a run that the agent stopped, before or after its start. */

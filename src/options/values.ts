@@ -11,6 +11,7 @@ import { LONGEST_IDLE_SECONDS, SHORTEST_IDLE_SECONDS } from "../core/apis/usage.
 import { findErrors } from "../core/apis/validate.ts"
 import { type VmProxy, VmProxySchema } from "../core/apis/vm-proxy.ts"
 import type { PrivateTargets } from "../core/outbound/public-fetch.ts"
+import { claimsIn } from "../core/protocol/machines.ts"
 
 type Parser<Value> = (text: string) => Value
 
@@ -83,6 +84,16 @@ export const socketPath = parser(
     return path.startsWith("/") ? path : undefined
   },
 )
+
+/** Parses the token with which a host joins as a machine. Its signature is checked by Berth. */
+export function joinToken(text: string): string {
+  try {
+    claimsIn(text)
+    return text
+  } catch {
+    throw new InvalidArgumentError("it is no join token: copy the whole command of `berth machine join` once more.")
+  }
+}
 
 /** Parses scopes of RFC 6749, separated by spaces. */
 export const scopes = parser(

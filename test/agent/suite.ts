@@ -65,6 +65,11 @@ export function prepareAgents(): void {
   })
 }
 
+/** Lets a handler see all messages before the gateway does. */
+export function interceptBy(handler: RequestHandler): void {
+  intercept = handler
+}
+
 export async function newDisk(): Promise<string> {
   const disk = await mkdtemp(join(tmpdir(), "berth-agent-"))
   disks.push(disk)

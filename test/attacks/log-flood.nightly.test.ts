@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it } from "vitest"
-import { GatewayClient, GatewayError } from "../../src/agent/gateway-client.ts"
+import { GatewayClient } from "../../src/agent/gateway-client.ts"
+import { GatewayError } from "../../src/agent/gateway-connection.ts"
 import { DEFAULT_LOG_CAP_BYTES } from "../../src/api/logs/store.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"

@@ -38,13 +38,16 @@ export class GpuHelper {
     this.#options = options
   }
 
-  /** Starts the helper as `Runtime.watchGpus` says. An earlier helper of this agent is removed. */
-  async watch(signal: AbortSignal): Promise<AsyncIterable<string> | undefined> {
+  /**
+   * Starts the helper as `Runtime.watchGpus` says. An earlier helper of this agent is removed.
+   * @param command call of `nvidia-smi`
+   */
+  async watch(signal: AbortSignal, command = NVIDIA_SMI): Promise<AsyncIterable<string> | undefined> {
     const { docker } = this.#options
     const image = this.#options.image ?? (await ownImage(docker))
     if (image === undefined) return undefined
     await this.remove()
-    const container = await withTimeout(START_SECONDS, docker.createContainer(this.#spec(image)))
+    const container = await withTimeout(START_SECONDS, docker.createContainer(this.#spec(image, command)))
     try {
       // Attached before the start, so that no line is cut.
       const attached = container.attach({ stream: true, stdout: true, stderr: true, abortSignal: signal })
@@ -89,12 +92,12 @@ export class GpuHelper {
     await this.remove().catch((error: unknown) => logger.warn({ err: error }, "failed to remove the helper for GPUs"))
   }
 
-  #spec(image: string): Docker.ContainerCreateOptions {
+  #spec(image: string, command: readonly string[]): Docker.ContainerCreateOptions {
     const { launch, labels } = this.#options
     return {
       name: `berth-${launch}-gpus`,
       Image: image,
-      Entrypoint: [...NVIDIA_SMI],
+      Entrypoint: [...command],
       Cmd: [],
       User: NON_ROOT,
       Labels: { ...labels, [GPUS_LABEL]: "" },

@@ -3,11 +3,8 @@ import { cutTo } from "../../core/apis/conditions.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
-<<<<<<< HEAD
 import { OWN_CLOUD } from "../../core/apis/machine.ts"
-=======
 import { LABELS } from "../../core/apis/meta.ts"
->>>>>>> h/rest2
 import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisites.ts"
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { Reuse } from "../../core/apis/reuse.ts"

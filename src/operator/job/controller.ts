@@ -4,18 +4,12 @@ import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../core
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
-<<<<<<< HEAD
-import { endedBy } from "../../core/identity/projects.ts"
-import type { Change } from "../../core/kube/store.ts"
-import { servesNamespace, whyUnavailable } from "../../core/machines/machine.ts"
-import { idlenessOf } from "../../core/reuse/reuse.ts"
-=======
 import type { StoredOrganization } from "../../core/apis/organization.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
 import { endedBy, namespacesUnder } from "../../core/identity/projects.ts"
 import type { Change, Store } from "../../core/kube/store.ts"
+import { servesNamespace, whyUnavailable } from "../../core/machines/machine.ts"
 import { idlenessOf, type ReuseDefault, reuseOf } from "../../core/reuse/reuse.ts"
->>>>>>> h/rest2
 import {
   Controller,
   type ReconcileContext,
@@ -117,7 +111,6 @@ function takersOf(
     .map(({ key }) => key)
 }
 
-<<<<<<< HEAD
 /** Returns the keys of the jobs that may get a machine which has become free, in the order of the line. */
 function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly StoredJob[]): string[] {
   if (current === undefined || isFree(old) || !isFree(current)) return []
@@ -131,7 +124,8 @@ function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly
 
 function isFree(machine: StoredMachine | undefined): boolean {
   return machine !== undefined && whyUnavailable(machine) === undefined
-=======
+}
+
 /** Returns the keys of the jobs whose idle VMs may be too many, because a change sets another cap of idle VMs. */
 function idleUnder(
   { old, current }: Change<StoredProject | StoredOrganization>,
@@ -143,7 +137,6 @@ function idleUnder(
     .flatMap((namespace) => launches.byIndex("unmarked", namespace))
     .filter((launch) => idlenessOf(launch).is === "idle")
     .flatMap((launch) => jobOf({ current: launch }))
->>>>>>> h/rest2
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */
