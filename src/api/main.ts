@@ -23,6 +23,7 @@ import { storedKeysSealer } from "../core/identity/sealing-keys.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { nextTurn } from "../core/kube/flow.ts"
 import { SharedHeartbeats } from "../core/kube/heartbeats.ts"
+import { joinCommands } from "../core/machines/commands.ts"
 import type { Fetch } from "../core/outbound/guarded-fetch.ts"
 import { NO_TARGETS, publicFetch } from "../core/outbound/public-fetch.ts"
 import { packageFile, packageVersion } from "../core/package.ts"
@@ -116,7 +117,7 @@ export async function startFacade(
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
   const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, shutdown: stop }
-  const { gateway, installation } = agentGateway(options, parts, ofAgents)
+  const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -135,6 +136,7 @@ export async function startFacade(
     installation,
     spending: spendingIn(caches, placement),
     ...planners({ ...placement, ...caches, clock }, parts),
+    joins: { bootstrapKey, commands: joinCommandsOf(options) },
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -190,6 +192,12 @@ function spendingIn(caches: Caches, { caps }: Pick<ReturnType<typeof placementIn
 function discovererOf(options: ConstructorParameters<typeof Discoverer>[0]): FacadeDependencies["discover"] {
   const discoverer = new Discoverer(options)
   return (sort, connections) => discoverer.discover(sort, connections)
+}
+
+/** Returns the commands with which hosts join; undefined without the address at which they reach the gateway. */
+function joinCommandsOf({ gatewayUrl, agentImage }: Options): FacadeDependencies["joins"]["commands"] {
+  if (gatewayUrl === undefined || agentImage === undefined) return undefined
+  return (token) => joinCommands({ gatewayUrl, image: agentImage, token })
 }
 
 /** Returns the folder of the console; undefined if the options disable it, or if this is a source tree without a build. */
@@ -260,7 +268,7 @@ function agentGateway(
   { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
   { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
-): { gateway: AwaitedGateway; installation: () => string | undefined } {
+): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
     readInstallation: async () => {
@@ -282,7 +290,7 @@ function agentGateway(
     clock: systemClock,
     logger,
   })
-  return { gateway, installation: () => installation?.id }
+  return { gateway, installation: () => installation?.id, bootstrapKey: () => installation?.bootstrapKey }
 }
 
 /** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */

@@ -41,6 +41,7 @@ import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { nextTurn } from "../../src/core/kube/flow.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
+import { joinCommands } from "../../src/core/machines/commands.ts"
 import { publicFetch } from "../../src/core/outbound/public-fetch.ts"
 import { LAUNCHES, STATEMENTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
@@ -62,6 +63,7 @@ import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { hourlyPrices } from "../../src/market/placement/warnings.ts"
 import { BASE_DOMAIN } from "./caller.ts"
 import { PATIENCE_MS } from "./eventually.ts"
+import { BOOTSTRAP_KEY } from "./gateway.ts"
 import { clientOf } from "./machine-users.ts"
 import { type ShowingCache, showWritesIn } from "./shown-writes.ts"
 import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
@@ -204,6 +206,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     health: new Health(),
     metrics,
     installation: () => INSTALLATION_ID,
+    joins: {
+      bootstrapKey: () => BOOTSTRAP_KEY,
+      commands: (token) => joinCommands({ gatewayUrl: "https://berth.example.com", image: "berth:test", token }),
+    },
     tokens: options.tokens,
     identity: options.identity,
     consoleFolder: options.consoleFolder,
