@@ -384,7 +384,13 @@ const FACADE = {
   agentImage: {
     flag: "--agent-image <image>",
     env: "BERTH_AGENT_IMAGE",
-    about: "agent image of the operator, for dry runs",
+    about: "agent image of the operator, for dry runs and hosts of own machines",
+  },
+  gatewayUrl: {
+    flag: "--gateway-url <url>",
+    env: "BERTH_GATEWAY_URL",
+    about: "URL at which hosts of own machines reach the gateway, for the command of berth machine join",
+    parse: httpUrl,
   },
   console: {
     flag: "--console <boolean>",

@@ -6,8 +6,8 @@ import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import { quote } from "../core/apis/field-error.ts"
 import type { StoredJobArray } from "../core/apis/jobarray.ts"
 import { type HeartbeatTimes, jobUidOf, type StoredLaunch } from "../core/apis/launch.ts"
-import { isUuid } from "../core/apis/names.ts"
-import { ARRAY_FIELDS, CONNECTION_FIELDS, CRON_JOB_FIELDS } from "../core/apis/rest-names.ts"
+import { fromMetadataName, isUuid } from "../core/apis/names.ts"
+import { ARRAY_FIELDS, CONNECTION_FIELDS, CRON_JOB_FIELDS, MACHINE_FIELDS } from "../core/apis/rest-names.ts"
 import type { StoredStatement } from "../core/apis/statement.ts"
 import { ApiKeyAuthenticator } from "../core/identity/authenticate.ts"
 import { NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
@@ -22,6 +22,7 @@ import { impersonating, impersonatingUser, type Principal } from "../core/identi
 import { endingIn, ProjectDirectory, personIn } from "../core/identity/projects.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import type { Store } from "../core/kube/store.ts"
+import { runOn } from "../core/machines/machine.ts"
 import {
   type LimitReached,
   limitForJob,
@@ -31,7 +32,7 @@ import {
 } from "../core/quota/project-limits.ts"
 import { COUNTED_KINDS, type CountedKind, Usage } from "../core/quota/usage.ts"
 import { costFields } from "../core/records/cost.ts"
-import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, WEBHOOKS } from "../core/resources.ts"
+import { CONNECTIONS, CRON_JOBS, JOB_ARRAYS, MACHINES, WEBHOOKS } from "../core/resources.ts"
 import type { Sealer } from "../core/sealing/envelope.ts"
 import type { Health } from "../core/telemetry/health.ts"
 import { measureRequests } from "../core/telemetry/http.ts"
@@ -90,6 +91,8 @@ import type { JobSubmission } from "./resources/jobs/schema.ts"
 import { catalogueCheck } from "./resources/jobs/submission.ts"
 import { Keys } from "./resources/keys/keys.ts"
 import { keyRoutes } from "./resources/keys/routes.ts"
+import { type JoinFacts, Machines } from "./resources/machines/machines.ts"
+import { type MachineServices, machineRoutes } from "./resources/machines/routes.ts"
 import { offerRoutes } from "./resources/offers/routes.ts"
 import { MOST_UPLOADS, UPLOAD_SECONDS, uploadRoutes } from "./resources/uploads/routes.ts"
 import { Uploads } from "./resources/uploads/uploads.ts"
@@ -170,6 +173,8 @@ export interface FacadeDependencies {
   hourlyPriceNow: HourlyPriceNow
   /** Returns the id of this installation of Berth; undefined while it is not known. */
   installation: () => string | undefined
+  /** Facts that hosts need to join as machines. */
+  joins: JoinFacts
   /** Lists the resources in the accounts of connections. */
   discover: Discoverer
   /** Folder of the built web console. Undefined: it is not served. */
@@ -274,7 +279,6 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, eventRoutes, guard, eventParts(dependencies, ofJobs))
   const ofSealed = { ...dependencies, creationTimes, collectionOf }
   const connectionsOf = connectionsIn(ofSealed)
-  const webhooksOf = webhooksIn(ofSealed)
   const asUser = (name: string) => impersonatingUser(client, name)
   const ofKeys = { store: caches.apiKeys.store, asUser, creationTimes, clock }
   const keysOf = (principal: Principal): Keys => new Keys({ ...collectionOf(principal, "apiKeys"), ...ofKeys })
@@ -286,9 +290,10 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, arrayRoutes(settings.clouds), guard, ofArrays)
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
-  const ofWebhooks = { webhooksOf, privateReceivers: dependencies.sending.privateTargets }
+  const ofWebhooks = { webhooksOf: webhooksIn(ofSealed), privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, ofWebhooks)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
+  mount(router, machineRoutes, guard, machineParts(ofSealed))
   mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
@@ -358,6 +363,27 @@ function webhooksIn({ client, caches, sealer, creationTimes, collectionOf, sendi
     const kind = { noun: "webhook", resource: WEBHOOKS, store: caches.webhooks.store }
     const collection = new Collection({ ...collectionOf(principal, "webhooks"), ...kind })
     return new Webhooks({ collection, project: principal.project, ...options })
+  }
+}
+
+function machineParts(parts: SealedParts): MachineServices {
+  const { caches, joins, creationTimes, collectionOf, clock } = parts
+  const machinesOf = (principal: Principal): Machines => {
+    const kind = { noun: "machine", resource: MACHINES, store: caches.machines.store, fieldNames: MACHINE_FIELDS }
+    const collection = new Collection({ ...collectionOf(principal, "machines"), ...kind })
+    return new Machines({ collection, namespace: principal.project.namespace, creationTimes, joins, clock })
+  }
+  return { machinesOf, jobOn: jobOnMachine(parts) }
+}
+
+/** Returns the lookup of the job that has a machine. Jobs of other projects are theirs alone. */
+function jobOnMachine({ launches }: FacadeDependencies): MachineServices["jobOn"] {
+  return (machine) => {
+    const run = runOn(machine)
+    const { namespace = "" } = machine.metadata
+    if (run.is === "none" || run.is === "over" || run.launch.namespace !== namespace) return undefined
+    const found = launches.byIndex("unmarked", namespace).find(({ metadata }) => metadata.name === run.launch.name)
+    return found && fromMetadataName(found.spec.job.name)
   }
 }
 

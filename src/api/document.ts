@@ -16,6 +16,7 @@ import { eventRoutes } from "./resources/events/routes.ts"
 import { idleRoutes } from "./resources/idle/routes.ts"
 import { jobRoutes } from "./resources/jobs/routes.ts"
 import { keyRoutes } from "./resources/keys/routes.ts"
+import { machineRoutes } from "./resources/machines/routes.ts"
 import { offerRoutes } from "./resources/offers/routes.ts"
 import { uploadRoutes } from "./resources/uploads/routes.ts"
 import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts"
@@ -90,6 +91,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...connectionCheckRoutes,
     ...webhookRoutes,
     ...webhookTestRoutes,
+    ...machineRoutes,
     ...resourceRoutes,
     ...offerRoutes(clouds),
     ...costRoutes,

@@ -23,6 +23,7 @@ import { storedKeysSealer } from "../core/identity/sealing-keys.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { nextTurn } from "../core/kube/flow.ts"
 import { SharedHeartbeats } from "../core/kube/heartbeats.ts"
+import { joinCommands } from "../core/machines/commands.ts"
 import type { Fetch } from "../core/outbound/guarded-fetch.ts"
 import { NO_TARGETS, publicFetch } from "../core/outbound/public-fetch.ts"
 import { packageFile, packageVersion } from "../core/package.ts"
@@ -50,6 +51,7 @@ import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
 import { HeartbeatWriter } from "./gateway/heartbeats.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
+import { kubeMachines } from "./gateway/machines.ts"
 import { leaderReader } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
@@ -115,7 +117,7 @@ export async function startFacade(
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
   const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, shutdown: stop }
-  const { gateway, installation } = agentGateway(options, parts, ofAgents)
+  const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
   const health = new Health()
   health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
@@ -134,6 +136,7 @@ export async function startFacade(
     installation,
     spending: spendingIn(caches, placement),
     ...planners({ ...placement, ...caches, clock }, options, parts),
+    joins: { bootstrapKey, commands: joinCommandsOf(options) },
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -190,6 +193,12 @@ function spendingIn(caches: Caches, { caps }: Pick<ReturnType<typeof placementIn
 function discovererOf(options: ConstructorParameters<typeof Discoverer>[0]): FacadeDependencies["discover"] {
   const discoverer = new Discoverer(options)
   return (sort, connections) => discoverer.discover(sort, connections)
+}
+
+/** Returns the commands with which hosts join; undefined without the address at which they reach the gateway. */
+function joinCommandsOf({ gatewayUrl, agentImage }: Options): FacadeDependencies["joins"]["commands"] {
+  if (gatewayUrl === undefined || agentImage === undefined) return undefined
+  return (token) => joinCommands({ gatewayUrl, image: agentImage, token })
 }
 
 /** Returns the folder of the console; undefined if the options disable it, or if this is a source tree without a build. */
@@ -259,17 +268,18 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
-): { gateway: AwaitedGateway; installation: () => string | undefined } {
+  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
+): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
     readInstallation: async () => {
       installation = await readInstallation(client, systemNamespace)
       return installation
     },
-    isSynced: () => launches.synced,
+    isSynced: () => launches.synced && machines.synced,
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
+    machines: kubeMachines(client, machines.store),
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs: logStore,
@@ -281,7 +291,7 @@ function agentGateway(
     clock: systemClock,
     logger,
   })
-  return { gateway, installation: () => installation?.id }
+  return { gateway, installation: () => installation?.id, bootstrapKey: () => installation?.bootstrapKey }
 }
 
 /** Constructs what VMs get by the connections of their project: buckets, and images of private registries. */
@@ -323,7 +333,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
   return Object.fromEntries(usable)
 }
 
-type GatewaySources = Pick<Caches, "launches" | "connections"> &
+type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
   Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal }
 
 /** Constructs the server. Reports of VMs don't pass the app. */

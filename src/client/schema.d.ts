@@ -669,6 +669,78 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/machines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the project's machines, newest first.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listMachines"];
+        put?: never;
+        /**
+         * Create a machine, and a token with which one host joins as it. Only this response has the token.
+         * @description Needs the role admin.
+         */
+        post: operations["createMachine"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/machines/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a machine.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["getMachine"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a machine. Its job ends, and gets another machine.
+         * @description Needs the role admin.
+         */
+        delete: operations["deleteMachine"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a machine. unschedulable true drains it.
+         * @description Needs the role admin.
+         */
+        patch: operations["changeMachine"];
+        trace?: never;
+    };
+    "/machines/{name}/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create another token with which one host joins as the machine, in place of the former host.
+         * @description Needs the role admin.
+         */
+        post: operations["createJoinToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/resources/storages": {
         parameters: {
             query?: never;
@@ -3951,6 +4023,229 @@ export interface components {
             /** @description Failure. Null: the receiver accepted the message. */
             error: string | null;
         };
+        /** @description New machine. */
+        MachineCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            /**
+             * @description Price of the machine while it runs a job, USD per hour. Jobs are charged with it. Default: 0.
+             * @default 0
+             */
+            hourly_price_usd?: number | null;
+            /**
+             * @description Region of the machine. A job's `region` may name it. Default: own.
+             * @default own
+             */
+            region?: string | null;
+            /**
+             * @description True: jobs of every project may run on the machine, one after the other. Only an administrator of the cluster may set it.
+             * @default false
+             */
+            shared?: boolean | null;
+            /**
+             * @description True: the machine gets no other job. Its present one runs on.
+             * @default false
+             */
+            unschedulable?: boolean | null;
+            /**
+             * @description Seconds without an answer of Berth after which the machine ends its job by itself, and Berth gives the job another machine.
+             * @default 900
+             */
+            lease_seconds?: number | null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description What the host has, as its agent has found it. */
+        MachineFacts: {
+            /** @description Number of vCPUs. */
+            cpu: number;
+            /** @description Memory, GiB. */
+            memory_gib: number;
+            /** @description Free space for images and data of jobs when it joined, GiB. */
+            disk_gib: number;
+            /** @enum {string} */
+            architecture: "amd64" | "arm64";
+            /** @description Model of the cards. Null: none, or of several models. */
+            gpu_model: string | null;
+            /** @description Number of cards. */
+            gpu_count: number;
+            /** @description Memory of one card, GiB. */
+            gpu_vram_gib: number | null;
+        };
+        /** @description Way for one host to join as the machine. Only this response has it. */
+        MachineJoin: {
+            /** @description Join token. A later one makes it invalid. */
+            token: string;
+            /** @description Time until which a host can join with it. */
+            expires_at: string;
+            /** @description Command for a shell of the host that runs the agent in its Docker engine. Null: this installation does not know its address for hosts. */
+            docker: string | null;
+            /** @description Command that runs the agent by systemd and Node.js instead. */
+            systemd: string | null;
+        };
+        MachineJoining: {
+            /** @description UUID. */
+            id: string;
+            organization_id: string;
+            project_id: string;
+            name: string;
+            /**
+             * @description pending: it waits for its host, or for a place in the project. draining: it gets no other job, and its present one runs on. silent: its host has sent nothing for some time.
+             * @enum {string}
+             */
+            status: "pending" | "ready" | "busy" | "draining" | "drained" | "silent" | "unfit" | "removing";
+            /** @description Reason why the machine gets jobs or does not, one word. Null: not known yet. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+            /** @description Name of the project's job that has the machine. Null: none, or another project's. */
+            job: string | null;
+            /** @description Null: no host has joined yet. */
+            facts: components["schemas"]["MachineFacts"] | null;
+            /** @description Version of the host's agent. */
+            agent_version: string | null;
+            /** @description Price of the machine while it runs a job, USD per hour. */
+            hourly_price_usd: number;
+            region: string;
+            /** @description True: jobs of every project may run on it. */
+            shared: boolean;
+            /** @description True: it gets no other job. */
+            unschedulable: boolean;
+            /** @description Seconds without an answer of Berth after which it ends its job. */
+            lease_seconds: number;
+            /** @description Time at which its host joined. */
+            joined_at: string | null;
+            /** @description Time of the host's last heartbeat that is stored. */
+            last_heartbeat_at: string | null;
+            /** @description Time at which nothing of a job runs on it unless the host is heard of again. */
+            lease_ends_at: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
+            created_at: string;
+            updated_at: string;
+            join: components["schemas"]["MachineJoin"];
+        };
+        MachineRecord: {
+            /** @description UUID. */
+            id: string;
+            organization_id: string;
+            project_id: string;
+            name: string;
+            /**
+             * @description pending: it waits for its host, or for a place in the project. draining: it gets no other job, and its present one runs on. silent: its host has sent nothing for some time.
+             * @enum {string}
+             */
+            status: "pending" | "ready" | "busy" | "draining" | "drained" | "silent" | "unfit" | "removing";
+            /** @description Reason why the machine gets jobs or does not, one word. Null: not known yet. */
+            reason: string | null;
+            /** @description Explanation of the reason for people. */
+            message: string | null;
+            /** @description Name of the project's job that has the machine. Null: none, or another project's. */
+            job: string | null;
+            /** @description Null: no host has joined yet. */
+            facts: components["schemas"]["MachineFacts"] | null;
+            /** @description Version of the host's agent. */
+            agent_version: string | null;
+            /** @description Price of the machine while it runs a job, USD per hour. */
+            hourly_price_usd: number;
+            region: string;
+            /** @description True: jobs of every project may run on it. */
+            shared: boolean;
+            /** @description True: it gets no other job. */
+            unschedulable: boolean;
+            /** @description Seconds without an answer of Berth after which it ends its job. */
+            lease_seconds: number;
+            /** @description Time at which its host joined. */
+            joined_at: string | null;
+            /** @description Time of the host's last heartbeat that is stored. */
+            last_heartbeat_at: string | null;
+            /** @description Time at which nothing of a job runs on it unless the host is heard of again. */
+            lease_ends_at: string | null;
+            /** @description State of the object, as kubectl shows it. Absent before Berth has looked at it. */
+            conditions?: components["schemas"]["Condition"][];
+            created_at: string;
+            updated_at: string;
+        };
+        MachineList: {
+            machines: components["schemas"]["MachineRecord"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        /** @description Change of a machine. */
+        MachineChange: {
+            /**
+             * @description Price of the machine while it runs a job, USD per hour. Jobs are charged with it. Default: 0.
+             * @default 0
+             */
+            hourly_price_usd?: number | null;
+            /**
+             * @description Region of the machine. A job's `region` may name it. Default: own.
+             * @default own
+             */
+            region?: string | null;
+            /**
+             * @description True: jobs of every project may run on the machine, one after the other. Only an administrator of the cluster may set it.
+             * @default false
+             */
+            shared?: boolean | null;
+            /**
+             * @description True: the machine gets no other job. Its present one runs on.
+             * @default false
+             */
+            unschedulable?: boolean | null;
+            /**
+             * @description Seconds without an answer of Berth after which the machine ends its job by itself, and Berth gives the job another machine.
+             * @default 900
+             */
+            lease_seconds?: number | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
+            facts?: Record<string, never> | null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            updated_at?: string | null;
+            /** @description Ignored. */
+            status?: string | null;
+            /** @description Ignored. */
+            reason?: string | null;
+            /** @description Ignored. */
+            message?: string | null;
+            /** @description Ignored. */
+            job?: string | null;
+            /** @description Ignored. */
+            agent_version?: string | null;
+            /** @description Ignored. */
+            joined_at?: string | null;
+            /** @description Ignored. */
+            last_heartbeat_at?: string | null;
+            /** @description Ignored. */
+            lease_ends_at?: string | null;
+        };
         /** @description Resource in the account of a connection. */
         DiscoveredItem: {
             /** @description Full name in the provider's own form. */
@@ -4228,6 +4523,8 @@ export interface components {
             connections: number;
             /** @description Webhooks of the project. */
             webhooks: number;
+            /** @description Machines that the project owns. */
+            machines: number;
             /** @description MiB of JSON that the project may store. */
             project_mib: number;
             /** @description MiB of one upload. */
@@ -7536,6 +7833,389 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    listMachines: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of machines. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MachineList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    createMachine: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "workstation-1",
+                 *       "hourly_price_usd": 0.2,
+                 *       "region": "office"
+                 *     }
+                 */
+                "application/json": components["schemas"]["MachineCreation"];
+                "application/yaml": components["schemas"]["MachineCreation"];
+            };
+        };
+        responses: {
+            /** @description Created. */
+            201: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    Location: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5b9c1f0e-71f3-4a49-9d1c-6d2f1f4be0aa",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "workstation-1",
+                     *       "status": "pending",
+                     *       "reason": null,
+                     *       "message": null,
+                     *       "job": null,
+                     *       "facts": null,
+                     *       "agent_version": null,
+                     *       "hourly_price_usd": 0.2,
+                     *       "region": "office",
+                     *       "shared": false,
+                     *       "unschedulable": false,
+                     *       "lease_seconds": 900,
+                     *       "joined_at": null,
+                     *       "last_heartbeat_at": null,
+                     *       "lease_ends_at": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:00:00Z",
+                     *       "join": {
+                     *         "token": "bmj1.the-token-is-shown-here-only-once",
+                     *         "expires_at": "2026-01-02T11:00:00Z",
+                     *         "docker": "sudo docker run …",
+                     *         "systemd": "sudo install …"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["MachineJoining"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            422: components["responses"]["Problem422"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    getMachine: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 304 if nothing has changed since.
+                 * @example W/"4711"
+                 */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The machine. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5b9c1f0e-71f3-4a49-9d1c-6d2f1f4be0aa",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "workstation-1",
+                     *       "status": "busy",
+                     *       "reason": "Joined",
+                     *       "message": "the host takes jobs at 0.2 USD/h",
+                     *       "job": "train-7",
+                     *       "facts": {
+                     *         "cpu": 32,
+                     *         "memory_gib": 125.6,
+                     *         "disk_gib": 811.4,
+                     *         "architecture": "amd64",
+                     *         "gpu_model": "NVIDIA GeForce RTX 4090",
+                     *         "gpu_count": 2,
+                     *         "gpu_vram_gib": 24
+                     *       },
+                     *       "agent_version": "0.2.0",
+                     *       "hourly_price_usd": 0.2,
+                     *       "region": "office",
+                     *       "shared": false,
+                     *       "unschedulable": false,
+                     *       "lease_seconds": 900,
+                     *       "joined_at": "2026-01-02T10:01:00Z",
+                     *       "last_heartbeat_at": "2026-01-30T03:30:00Z",
+                     *       "lease_ends_at": "2026-01-30T03:46:00Z",
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:00:00Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["MachineRecord"];
+                };
+            };
+            /** @description Nothing has changed. */
+            304: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    deleteMachine: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. The machine is shown as removing until its job has ended. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    changeMachine: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "unschedulable": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["MachineChange"];
+                "application/yaml": components["schemas"]["MachineChange"];
+            };
+        };
+        responses: {
+            /** @description The changed machine. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5b9c1f0e-71f3-4a49-9d1c-6d2f1f4be0aa",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "workstation-1",
+                     *       "status": "busy",
+                     *       "reason": "Joined",
+                     *       "message": "the host takes jobs at 0.2 USD/h",
+                     *       "job": "train-7",
+                     *       "facts": {
+                     *         "cpu": 32,
+                     *         "memory_gib": 125.6,
+                     *         "disk_gib": 811.4,
+                     *         "architecture": "amd64",
+                     *         "gpu_model": "NVIDIA GeForce RTX 4090",
+                     *         "gpu_count": 2,
+                     *         "gpu_vram_gib": 24
+                     *       },
+                     *       "agent_version": "0.2.0",
+                     *       "hourly_price_usd": 0.2,
+                     *       "region": "office",
+                     *       "shared": false,
+                     *       "unschedulable": false,
+                     *       "lease_seconds": 900,
+                     *       "joined_at": "2026-01-02T10:01:00Z",
+                     *       "last_heartbeat_at": "2026-01-30T03:30:00Z",
+                     *       "lease_ends_at": "2026-01-30T03:46:00Z",
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:00:00Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["MachineRecord"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    createJoinToken: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description ETag of an earlier response: 412 if the object has changed since.
+                 * @example W/"4711"
+                 */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description Id or name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The machine with its token. */
+            200: {
+                headers: {
+                    /** @description Version of the record. */
+                    ETag: string;
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5b9c1f0e-71f3-4a49-9d1c-6d2f1f4be0aa",
+                     *       "organization_id": "acme-x1",
+                     *       "project_id": "reports-x2",
+                     *       "name": "workstation-1",
+                     *       "status": "pending",
+                     *       "reason": null,
+                     *       "message": null,
+                     *       "job": null,
+                     *       "facts": null,
+                     *       "agent_version": null,
+                     *       "hourly_price_usd": 0.2,
+                     *       "region": "office",
+                     *       "shared": false,
+                     *       "unschedulable": false,
+                     *       "lease_seconds": 900,
+                     *       "joined_at": null,
+                     *       "last_heartbeat_at": null,
+                     *       "lease_ends_at": null,
+                     *       "created_at": "2026-01-02T10:00:00Z",
+                     *       "updated_at": "2026-01-02T10:00:00Z",
+                     *       "join": {
+                     *         "token": "bmj1.the-token-is-shown-here-only-once",
+                     *         "expires_at": "2026-01-02T11:00:00Z",
+                     *         "docker": "sudo docker run …",
+                     *         "systemd": "sudo install …"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["MachineJoining"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            412: components["responses"]["Problem412"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     listStorages: {
         parameters: {
             query?: {
@@ -8094,6 +8774,7 @@ export interface operations {
                      *         "keys": 500,
                      *         "connections": 100,
                      *         "webhooks": 50,
+                     *         "machines": 50,
                      *         "project_mib": 256,
                      *         "upload_mib": 100,
                      *         "uploads_mib": 2048

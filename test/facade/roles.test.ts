@@ -76,6 +76,14 @@ const webhook = () => {
   return sharedWebhook
 }
 
+const machineBody = () => ({ name: unique() })
+const newMachine = () => madeBy("/1/machines", machineBody())
+let sharedMachine: ReturnType<typeof newMachine> | undefined
+const machine = () => {
+  sharedMachine ??= newMachine()
+  return sharedMachine
+}
+
 interface Sent {
   path: string
   body?: object
@@ -188,6 +196,24 @@ const TABLE: Readonly<Record<string, Row>> = {
   "DELETE /connections/:name": {
     statuses: [403, 403, 204],
     request: async () => ({ path: `/connections/${(await connection()).name}` }),
+  },
+  "POST /machines": { statuses: [403, 403, 201], request: () => ({ path: "/machines", body: machineBody() }) },
+  "GET /machines": { statuses: [200, 200, 200], request: () => ({ path: "/machines" }) },
+  "GET /machines/:name": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/machines/${(await machine()).name}` }),
+  },
+  "PATCH /machines/:name": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/machines/${(await machine()).name}`, body: { unschedulable: true } }),
+  },
+  "DELETE /machines/:name": {
+    statuses: [403, 403, 204],
+    request: async () => ({ path: `/machines/${(await newMachine()).name}` }),
+  },
+  "POST /machines/:name/token": {
+    statuses: [403, 403, 200],
+    request: async () => ({ path: `/machines/${(await machine()).name}/token` }),
   },
   "POST /webhooks": { statuses: [403, 403, 201], request: () => ({ path: "/webhooks", body: webhookBody() }) },
   "GET /webhooks": { statuses: [200, 200, 200], request: () => ({ path: "/webhooks" }) },

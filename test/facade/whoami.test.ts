@@ -50,6 +50,7 @@ describe("GET /1/whoami", () => {
         keys: 7,
         connections: 100,
         webhooks: 50,
+        machines: 50,
         project_mib: 256,
         upload_mib: 100,
         uploads_mib: 2048,

@@ -28,6 +28,7 @@ import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { StoredMachine } from "../../src/core/apis/machine.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
@@ -40,6 +41,7 @@ import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { nextTurn } from "../../src/core/kube/flow.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
+import { joinCommands } from "../../src/core/machines/commands.ts"
 import { publicFetch } from "../../src/core/outbound/public-fetch.ts"
 import { LAUNCHES, STATEMENTS } from "../../src/core/resources.ts"
 import { Sealer } from "../../src/core/sealing/envelope.ts"
@@ -61,6 +63,7 @@ import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { hourlyPrices } from "../../src/market/placement/warnings.ts"
 import { BASE_DOMAIN } from "./caller.ts"
 import { PATIENCE_MS } from "./eventually.ts"
+import { BOOTSTRAP_KEY } from "./gateway.ts"
 import { clientOf } from "./machine-users.ts"
 import { type ShowingCache, showWritesIn } from "./shown-writes.ts"
 import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
@@ -144,6 +147,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const jobArrays = new Reflector<StoredJobArray>({ client, logger, ...CACHE_OPTIONS.jobArrays })
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const webhooks = new Reflector<StoredWebhook>({ client, logger, ...CACHE_OPTIONS.webhooks })
+  const machines = new Reflector<StoredMachine>({ client, logger, ...CACHE_OPTIONS.machines })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
   const organizations = new Reflector<StoredOrganization>({ client, logger, ...CACHE_OPTIONS.organizations })
@@ -157,6 +161,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     jobArrays,
     connections,
     webhooks,
+    machines,
     apiKeys,
     projects,
     organizations,
@@ -181,7 +186,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, jobArrays, connections, webhooks, apiKeys, projects, organizations },
+    caches: { jobs, cronJobs, jobArrays, connections, webhooks, machines, apiKeys, projects, organizations },
     launches: launches.store,
     statements: statements.store,
     spending: (namespace) =>
@@ -201,6 +206,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     health: new Health(),
     metrics,
     installation: () => INSTALLATION_ID,
+    joins: {
+      bootstrapKey: () => BOOTSTRAP_KEY,
+      commands: (token) => joinCommands({ gatewayUrl: "https://berth.example.com", image: "berth:test", token }),
+    },
     tokens: options.tokens,
     identity: options.identity,
     consoleFolder: options.consoleFolder,

@@ -67,6 +67,7 @@ export function setUp(limits: Partial<ProjectLimits> = {}) {
     apiKeys: new Cache<never>(),
     connections: new Cache<never>(),
     webhooks: new Cache<never>(),
+    machines: new Cache<never>(),
   }
   const usage = new Usage(caches as never, clock)
   return { clock, ...caches, quota: { usage, limits: { ...PROJECT_LIMITS, ...limits } } }
@@ -75,6 +76,14 @@ export function setUp(limits: Partial<ProjectLimits> = {}) {
 /** Returns the use of limits by the objects of these caches alone. */
 export function usageOf(caches: Partial<CountedCaches>, clock: Clock): Usage {
   const none = { onChange: () => () => undefined }
-  const nothing = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks: none }
+  const nothing = {
+    jobs: none,
+    cronJobs: none,
+    jobArrays: none,
+    apiKeys: none,
+    connections: none,
+    webhooks: none,
+    machines: none,
+  }
   return new Usage({ ...nothing, ...caches }, clock)
 }

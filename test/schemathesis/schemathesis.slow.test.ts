@@ -139,7 +139,7 @@ async function maintainAccounts(): Promise<void> {
 /** Groups of endpoints. Each has its own run, in which every POST may begin a scenario. */
 const TAGS = [
   ...["jobs", "cronjobs", "arrays", "webhooks", "keys", "connections"],
-  ...["resources", "offers", "whoami", "costs", "accounts", "idle"],
+  ...["resources", "offers", "whoami", "costs", "accounts", "idle", "machines"],
 ]
 
 /**

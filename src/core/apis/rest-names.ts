@@ -21,6 +21,9 @@ export const ARRAY_FIELDS = {
 /** Names in REST of the fields of a Connection's spec that have another name there. */
 export const CONNECTION_FIELDS = { publicAddress: "public_address" } as const
 
+/** Names in REST of the fields of a Machine's spec that have another name there. */
+export const MACHINE_FIELDS = { hourlyPriceUsd: "hourly_price_usd", leaseSeconds: "lease_seconds" } as const
+
 /** Returns the name in REST of a field of a Connection's spec. */
 export function connectionFieldInRest(field: string): string {
   const names: Readonly<Record<string, string>> = CONNECTION_FIELDS

@@ -40,6 +40,11 @@ export function longestSilence({ leaseSeconds }: Host): number {
   return leaseSeconds + LEASE_MARGIN_SECONDS
 }
 
+/** Returns the end of a lease by the clock of the gateway that wrote the heartbeat, for people. No decision depends on it. */
+export function leaseEnd(host: Host): Date {
+  return new Date(Date.parse(host.lastHeartbeatTime) + longestSilence(host) * 1000)
+}
+
 /** State of a Launch on a machine. Times are RFC 3339. */
 export type RunState =
   | { is: "assigned" | "running" | "ending"; launch: MachineLaunch }

@@ -15,8 +15,11 @@ export const ProjectLimitsSchema = Type.Object(
     apiKeys: most("API keys of a project."),
     connections: most("Connections of a project."),
     webhooks: most("Webhooks of a project."),
+    machines: most("Machines that a project owns."),
     webhookMessagesPerMinute: most("Messages that the webhooks of a project send in a minute, retries included."),
-    projectMib: most("MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys, connections and webhooks."),
+    projectMib: most(
+      "MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys, connections, webhooks and machines.",
+    ),
     uploadMib: most("MiB of one upload: a working directory of jobs, compressed."),
     uploadsMib: most("MiB of all uploads that a project stores."),
     installationMib: most("MiB of JSON that all projects store. It must stay under etcd's quota."),
@@ -37,6 +40,7 @@ export const PROJECT_LIMITS: ProjectLimits = {
   apiKeys: 500,
   connections: 100,
   webhooks: 50,
+  machines: 50,
   webhookMessagesPerMinute: 1200,
   projectMib: 256,
   uploadMib: 100,
@@ -65,6 +69,7 @@ const NOUNS: Record<CountedKind, string> = {
   apiKeys: "API keys",
   connections: "connections",
   webhooks: "webhooks",
+  machines: "machines",
 }
 
 /**

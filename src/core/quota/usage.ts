@@ -4,13 +4,14 @@ import type { StoredConnection } from "../apis/connection.ts"
 import type { StoredCronJob } from "../apis/cronjob.ts"
 import { isTerminal, type StoredJob } from "../apis/job.ts"
 import type { StoredJobArray } from "../apis/jobarray.ts"
+import type { StoredMachine } from "../apis/machine.ts"
 import { type KubeObject, keyOf, LABELS, type Stored } from "../apis/meta.ts"
 import type { StoredWebhook } from "../apis/webhook.ts"
 import type { Reflector } from "../kube/reflector.ts"
 import type { Change } from "../kube/store.ts"
 
 /** Kinds of objects that a project has a maximum number of. */
-export const COUNTED_KINDS = ["cronJobs", "jobArrays", "apiKeys", "connections", "webhooks"] as const
+export const COUNTED_KINDS = ["cronJobs", "jobArrays", "apiKeys", "connections", "webhooks", "machines"] as const
 export type CountedKind = (typeof COUNTED_KINDS)[number]
 
 /** Caches whose objects count. */
@@ -21,6 +22,7 @@ export interface CountedCaches {
   apiKeys: Pick<Reflector<StoredApiKey>, "onChange">
   connections: Pick<Reflector<StoredConnection>, "onChange">
   webhooks: Pick<Reflector<StoredWebhook>, "onChange">
+  machines: Pick<Reflector<StoredMachine>, "onChange">
 }
 
 /** Bytes of JSON. */
@@ -72,7 +74,7 @@ export class Usage {
   readonly #total: StoredBytes = { bytes: 0, endedBytes: 0 }
   readonly #orders = new Map<string, { at: number; allowed: ReadonlySet<string> }>()
 
-  constructor({ jobs, cronJobs, jobArrays, apiKeys, connections, webhooks }: CountedCaches, clock: Clock) {
+  constructor({ jobs, cronJobs, jobArrays, apiKeys, connections, webhooks, machines }: CountedCaches, clock: Clock) {
     this.#clock = clock
     jobs.onChange((change) => {
       this.#change("jobs", change, isTerminal(change.current?.status?.phase))
@@ -84,6 +86,7 @@ export class Usage {
     apiKeys.onChange((change) => this.#change("apiKeys", change))
     connections.onChange((change) => this.#change("connections", change))
     webhooks.onChange((change) => this.#change("webhooks", change))
+    machines.onChange((change) => this.#change("machines", change))
   }
 
   /** Adds bytes of ended jobs that are not in the caches; negative: removes them. */
@@ -211,6 +214,7 @@ const NOTHING: NamespaceUsage = {
   apiKeys: 0,
   connections: 0,
   webhooks: 0,
+  machines: 0,
   bytes: 0,
   endedBytes: 0,
 }

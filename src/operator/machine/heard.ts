@@ -25,7 +25,8 @@ export class HeardHosts {
 
   /** Returns the seconds for which nothing was heard of a machine's host; undefined if no host has joined. */
   silence({ metadata: { uid }, status }: StoredMachine): number | undefined {
-    const beat = status?.host && JSON.stringify([status.host.joinNumber, status.host.lastHeartbeatTime])
+    const { host } = status ?? {}
+    const beat = host && JSON.stringify([host.joinNumber, host.sequence, host.lastHeartbeatTime])
     if (beat === undefined) return void this.#heard.delete(uid)
     const now = this.#clock.monotonic()
     const known = this.#heard.get(uid)
