@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest"
-import { isOver, pricesOf, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { isOver, LAUNCH_FINALIZER, type LaunchStatus, pricesOf, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import { sumOfParts } from "../../src/core/apis/price.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
-import { ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
+import { LAUNCHES, ORGANIZATIONS, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
 import { confirmedProject } from "../harness/confirmed-project.ts"
-import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
+import { type ControllerHarness, controllerHarnesses, type OperatorClients } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 
 const newHarness = controllerHarnesses()
@@ -64,6 +65,26 @@ async function untilSettled(harness: ControllerHarness): Promise<StoredLaunch[]>
   })
 }
 
+/**
+ * Returns clients of an operator whose record of a VM that was taken over waits. So the takeover stops half-way: its
+ * predecessor is bound already.
+ */
+function holdingRecord({ client, cloud }: ControllerHarness, until: Promise<void>): OperatorClients {
+  const patchStatus: KubeClient["patchStatus"] = async (...args) => {
+    const { phase, vm } = (args[2] as { merge?: { status?: LaunchStatus } }).merge?.status ?? {}
+    if (args[0].kind === LAUNCHES.kind && phase === "created" && vm?.bootTime !== undefined) await until
+    return await client.patchStatus(...args)
+  }
+  const holding = new Proxy(client, {
+    get: (target, property) => {
+      if (property === "patchStatus") return patchStatus
+      const value: unknown = Reflect.get(target, property)
+      return typeof value === "function" ? value.bind(target) : value
+    },
+  })
+  return { client: holding, clouds: cloud, fence: () => undefined }
+}
+
 /** Cents may be rounded once for each Launch, and each bill is of whole seconds. */
 function expectBilled(harness: ControllerHarness, launches: readonly StoredLaunch[], spent: number): void {
   const bills = billsOf(harness, launches)
@@ -95,6 +116,28 @@ describe("a VM that waits for another job", () => {
     const launches = await untilSettled(harness)
     expect(harness.cloud.vms).toHaveLength(1)
     expectBilled(harness, launches, await spentUsd(harness))
+  })
+
+  test("is found by its second job in the first one's record, which is released right after", async () => {
+    const harness = await newHarness()
+    const { promise: recorded, resolve: record } = Promise.withResolvers<void>()
+    const operator = harness.operator({ clients: holdingRecord(harness, recorded) })
+    await harness.submit("a", { reuse: REUSE, timeoutSeconds: 600 })
+    const first = await untilIdle(harness, "a")
+    await harness.submit("b", { reuse: REUSE, timeoutSeconds: 600 })
+    await eventually(async () => {
+      const { items } = await harness.client.list(STATEMENTS, { namespace: harness.namespace })
+      expect(items[0]?.status?.counted).toContain(first.metadata.name)
+      expect((await harness.job("a")).status?.settled).toBe(true)
+    })
+    // Nothing but the record keeps it now. The operator looks at it once more.
+    await harness.client.patch(LAUNCHES, first.metadata, { merge: { metadata: { labels: { looked: "at" } } } })
+    await operator.caughtUp()
+    expect((await launchOf(harness, "a")).metadata.finalizers).toEqual([LAUNCH_FINALIZER])
+
+    record()
+    await eventually(async () => expect((await launchOf(harness, "a")).metadata.finalizers ?? []).toEqual([]))
+    expect((await launchOf(harness, "b")).status?.vm?.id).toBe(first.status?.vm?.id)
   })
 
   test("ends after its time, and its job's cost has the idle time", async () => {

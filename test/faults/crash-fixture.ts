@@ -181,13 +181,14 @@ export class Fixture implements Observer {
 
   /**
    * Runs one step of the agents on all running VMs. Agents do not power off, so a VM that the operator forgets stays.
+   * @param isSilent returns true for a Launch whose agent does nothing. Default: none
    */
-  async agents(work: Work): Promise<void> {
+  async agents(work: Work, isSilent: (launch: StoredLaunch) => boolean = () => false): Promise<void> {
     const alive = await this.alive()
     for (const vm of (await this.fixture.booted?.(this.#installation)) ?? alive) {
       const name = await this.#holderOf(vm)
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
-      if (launch === undefined || isOver(launch) || launch.spec.ended === true) continue
+      if (launch === undefined || isOver(launch) || launch.spec.ended === true || isSilent(launch)) continue
       const agent = launch.status?.agent
       if (agent === undefined) await this.reports.register(name)
       else if (agent.startTime === undefined) await this.#start(name)

@@ -24,6 +24,8 @@ export interface Scenario {
   passing?: readonly string[]
   /** Fields of objects that depend on the fault: the operator may never learn their values. */
   unknowable?: readonly string[]
+  /** Objects whose whole content depends on the fault, such as `Launch job-1`. That they exist is compared. */
+  unknowableObjects?: readonly string[]
   /** Returns violations at the end that the comparison with the run without a fault does not show. */
   harm?(fixture: Fixture): Promise<Finding[]>
   /** True if several Launches pay for one VM: each of them may be rounded. */
@@ -176,7 +178,7 @@ class Run {
     const until = this.#fixture.clock.ahead + GRACE_SECONDS
     let found: Finding[] = []
     await this.#until(async () => {
-      found = compare(end, await snapshotOf(this.#fixture), this.#scenarioRun.scenario.unknowable)
+      found = compare(end, await snapshotOf(this.#fixture), this.#scenarioRun.scenario)
       if (found.length === 0) found = await this.wrongSums()
       return found.length === 0 || this.#fixture.clock.ahead >= until
     })
@@ -236,7 +238,11 @@ class Run {
 }
 
 /** Returns the violation that each difference means. */
-function compare(expected: Snapshot, found: Snapshot, unknowable: readonly string[] = []): Finding[] {
+function compare(
+  expected: Snapshot,
+  found: Snapshot,
+  { unknowable = [], unknowableObjects = [] }: Pick<Scenario, "unknowable" | "unknowableObjects">,
+): Finding[] {
   const known = (value: unknown) =>
     JSON.parse(JSON.stringify(value ?? null, (key, each: unknown) => (unknowable.includes(key) ? undefined : each)))
   const violations: Finding[] = []
@@ -252,6 +258,7 @@ function compare(expected: Snapshot, found: Snapshot, unknowable: readonly strin
       violations.push({ violation: /^(Job|Launch) /.test(key) ? "duplicates" : "leaks", what: key })
   }
   for (const [key, object] of Object.entries(expected.objects)) {
+    if (unknowableObjects.includes(key) && key in found.objects) continue
     const [wanted, present]: unknown[] = [known(object), known(found.objects[key])]
     if (isDeepStrictEqual(wanted, present)) continue
     violations.push({ violation: "lost", what: `${key}: ${difference(wanted, present)}` })

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest"
 import { JOB_FINALIZER, type StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
-import { ANNOTATIONS, type KubeObject } from "../../src/core/apis/meta.ts"
+import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
@@ -16,6 +16,7 @@ import { dropFinalizer, remove, replaceStatus } from "../../src/operator/writes.
 import { agentOf, jobOf, launchOf, time } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { writeForJob, writeForLaunch } from "./model-operator.ts"
+import { partsOf } from "./model-parts.ts"
 import { JOB_VERSIONS, LAUNCH_VERSIONS, newLaunch, newWorld, type World } from "./model-state.ts"
 
 // The model writes objects by its own code, because it needs millions of writes. Here each of its writes is compared
@@ -57,15 +58,6 @@ function options() {
     fence: () => undefined,
   }
   return shared as unknown as JobControllerDependencies & LaunchControllerDependencies
-}
-
-/** Returns the parts of an object that the model has. The model leaves out a Launch's conditions, for people. */
-function partsOf(object: KubeObject<object, object> | undefined) {
-  if (object === undefined) return undefined
-  const { labels = {}, annotations = {}, finalizers = [], generation, deletionTimestamp } = object.metadata
-  const { conditions: _, ...status } = (object.status ?? {}) as Record<string, unknown>
-  const isDeleting = deletionTimestamp !== undefined
-  return { labels, annotations, finalizers, generation, isDeleting, spec: object.spec, status }
 }
 
 /** Stores an object in the harness's namespace, with its status. */

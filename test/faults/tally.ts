@@ -108,7 +108,7 @@ export class Tally {
     const slices = slice && { points: this.#points, slices: { [`${slice.number}/${slice.of}`]: this.#tries } }
     const file: TallyFile = { title: this.#title, seed: SEED, ...slices, rows: this.rows }
     console.log(`${this.#suite}: ${JSON.stringify(file)}`)
-    if (!EVERYTHING || ONLY !== undefined || isPartlySkipped(suite)) return
+    if (!EVERYTHING || ONLY !== undefined || !isWhole(suite)) return
     await mkdir(FOLDER, { recursive: true })
     const path = join(FOLDER, `${this.#suite}.json`)
     const all = slice ? withEarlier(file, await readTally(path)) : file
@@ -120,13 +120,13 @@ export class Tally {
 
 /** A test, or a suite of them. */
 interface Tests {
-  mode: string
+  result?: { state: string }
   tasks?: readonly Tests[]
 }
 
-/** Returns true if tests were left out, such as by the option `-t`. */
-function isPartlySkipped({ mode, tasks = [] }: Tests): boolean {
-  return mode === "skip" || tasks.some(isPartlySkipped)
+/** Returns true if each test has passed or failed: none was left out by `-t`, or not reached. */
+function isWhole({ result, tasks }: Tests): boolean {
+  return tasks === undefined ? /^(pass|fail)$/.test(result?.state ?? "") : tasks.every(isWhole)
 }
 
 async function readTally(path: string): Promise<TallyFile | undefined> {

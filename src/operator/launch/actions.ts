@@ -3,7 +3,7 @@ import { timestamp } from "../../core/apis/clock.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LAUNCH_FINALIZER, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../core/apis/meta.ts"
-import { isNotFound } from "../../core/kube/errors.ts"
+import { ifFound, isNotFound } from "../../core/kube/errors.ts"
 import { CLEARED_MANAGED_FIELDS } from "../../core/kube/resource.ts"
 import { CloudError, CredentialsError } from "../../core/outbound/errors.ts"
 import { failureOnConsole } from "../../core/protocol/messages.ts"
@@ -17,6 +17,7 @@ import type { CloudContext } from "./create.ts"
 import { abandonedStatus, type LaunchAction, type OwnStatus, ownStatus } from "./decide.ts"
 import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { toMinute } from "./records.ts"
+import { type Takeover, takeoverOf } from "./takeover.ts"
 
 /** Owner of the fields that the launch controller writes. */
 export const FIELD_MANAGER = "berth-launch-controller"
@@ -74,6 +75,28 @@ export async function readConsole(
     options.logger.info({ err: error, launch: name }, "the console of a VM was not read")
     return undefined
   }
+}
+
+/**
+ * Takes over the VM of the predecessor. Its last status is written here, in the version that was read; the status of the
+ * Launch itself must be written next.
+ * @returns what became of the takeover
+ * @throws KubeError Conflict: the predecessor was changed in the meantime
+ */
+export async function takeOver(
+  launch: StoredLaunch,
+  { options, calls }: Pick<CloudContext, "options" | "calls">,
+  context: ReconcileContext,
+): Promise<Takeover> {
+  const { client, clock, systemNamespace: namespace, fence } = options
+  const ref = { namespace, name: launch.spec.takesOver ?? "" }
+  const predecessor = await ifFound(client.get(LAUNCHES, ref))
+  const step = takeoverOf(launch, predecessor, clock.now())
+  if (step.is !== "possible" || predecessor === undefined) return step
+  fence()
+  calls.markInFlight(launch.metadata.name)
+  const written = await writeOwnStatus(predecessor, step.predecessor, options, context)
+  return takeoverOf(launch, written, clock.now())
 }
 
 /**

@@ -2,13 +2,11 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import { isOver, LAUNCH_FINALIZER, type StoredLaunch, withHeartbeat } from "../../core/apis/launch.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
-import { ifFound } from "../../core/kube/errors.ts"
 import type { Change } from "../../core/kube/store.ts"
-import { LAUNCHES } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, type ReconcileResult, watchSource } from "../../core/runtime/controller.ts"
 import { ElapsedTimes } from "../elapsed.ts"
 import { addFinalizer, remove } from "../writes.ts"
-import { launchWriter, readConsole, release, terminate, writeOwnStatus } from "./actions.ts"
+import { launchWriter, readConsole, release, takeOver, terminate, writeOwnStatus } from "./actions.ts"
 import { CloudCalls, createInstance, findInstance, recordInstance } from "./create.ts"
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import type { LaunchControllerDependencies } from "./dependencies.ts"
@@ -17,7 +15,6 @@ import { type GatherParts, gather, isWokenBy, needsPredecessor } from "./gather.
 import { VmObserver } from "./observe.ts"
 import { deleteRecords } from "./records.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
-import { takeoverOf } from "./takeover.ts"
 
 /** Everything that a manager runs for Launches. */
 export interface LaunchControl {
@@ -182,23 +179,15 @@ class LaunchReconciler {
     }
   }
 
-  /** Takes over the VM of the predecessor: its last status is written first, then this Launch's. */
+  /** Takes over the VM of the predecessor, and writes what became of that. */
   async #takeOver(launch: StoredLaunch, context: ReconcileContext): Promise<void> {
-    const { client, clock, systemNamespace: namespace, recorder, fence } = this.#options
-    const { name } = launch.metadata
-    const ref = { namespace, name: launch.spec.takesOver ?? "" }
-    const predecessor = await ifFound(client.get(LAUNCHES, ref))
-    let step = takeoverOf(launch, predecessor, clock.now())
-    if (step.is === "possible" && predecessor !== undefined) {
-      fence()
-      this.#parts.calls.markInFlight(name)
-      const written = await writeOwnStatus(predecessor, step.predecessor, this.#options, context)
-      step = takeoverOf(launch, written, clock.now())
-    }
+    const { calls } = this.#parts
+    const step = await takeOver(launch, { options: this.#options, calls }, context)
     if (step.is === "possible") return
     await this.#writeStatus(launch, step.own, context)
-    if (step.is === "lost")
-      recorder.record(launch, { type: "Normal", reason: "TakeoverLost", message: step.own.message ?? "" })
+    if (step.is !== "lost") return
+    const message = step.own.message ?? ""
+    this.#options.recorder.record(launch, { type: "Normal", reason: "TakeoverLost", message })
   }
 
   /** Writes the status. It settles the outcome of earlier create calls, unless it reports a launch error. */
