@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process"
 import { once } from "node:events"
-import { existsSync } from "node:fs"
+import { existsSync, rmSync } from "node:fs"
 import { mkdtemp, readFile, rm } from "node:fs/promises"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { DRIVER_SOCKET } from "../../src/agent/volumes/driver.ts"
 import { goProgram } from "../go-program.ts"
 import { until } from "../harness/eventually.ts"
 import { RCLONE } from "../rclone.ts"
@@ -30,7 +31,8 @@ export const VOLUMES_WAIT_MS = 600_000
 
 /**
  * Waits until no other suite uses the engine's volumes: an engine has one Berth driver, because a VM runs one job. A
- * name among Linux' abstract sockets is free again after any end of its process.
+ * name among Linux' abstract sockets is free again after any end of its process. A driver that was killed leaves its
+ * socket, and then the engine takes 15 s for each list of volumes, also in other suites. So none is left.
  */
 export async function engineVolumes(): Promise<Disposable> {
   const server = createServer()
@@ -42,7 +44,14 @@ export async function engineVolumes(): Promise<Disposable> {
     )
   }
   await until("no other suite mounts buckets", isOurs, VOLUMES_WAIT_MS / 1000)
-  return { [Symbol.dispose]: () => void server.close() }
+  const removeSocket = (): void => rmSync(DRIVER_SOCKET, { force: true })
+  removeSocket()
+  return {
+    [Symbol.dispose]: () => {
+      removeSocket()
+      server.close()
+    },
+  }
 }
 
 /** Builds an image with the programs that Berth's own image has for volumes. */

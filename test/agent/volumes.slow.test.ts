@@ -6,6 +6,7 @@ import { dirname } from "node:path"
 import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand, S3 } from "@aws-sdk/client-s3"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import type { AgentOptions } from "../../src/agent/main.ts"
+import { DRIVER_SOCKET } from "../../src/agent/volumes/driver.ts"
 import { connectedBuckets } from "../../src/api/gateway/buckets.ts"
 import { awsBuckets } from "../../src/clouds/aws/bucket-credentials.ts"
 import { reachedBucket } from "../../src/clouds/aws/s3.ts"
@@ -21,9 +22,6 @@ import { VOLUMES_WAIT_MS } from "./mounts.ts"
 import { missingForVolumes, type VolumeVms, volumeVms } from "./volume-vms.ts"
 
 const volumes = needing((await missingForVolumes()) ?? missingTool("moto"))
-
-/** Socket at which the engine finds the driver of volumes. */
-const DRIVER_SOCKET = "/run/docker/plugins/berth-rclone.sock"
 
 volumes.describe("volumes", () => {
   const fixture = launchFixture("volumes")

@@ -62,7 +62,7 @@ async function contentsOf(docker: Docker): Promise<Contents> {
 
 /** Returns the engine's own volumes. Those of buckets are removed before, with their driver. */
 async function volumesOf(docker: Docker): Promise<string[]> {
-  // With this filter the engine asks no driver that has ended.
+  // With this filter the engine lists no volumes of a driver that has ended. It still looks for one whose socket is left.
   const { Volumes } = await withTimeout(CALL_SECONDS, docker.listVolumes({ filters: { driver: ["local"] } }))
   // An engine without any answers null.
   return ((Volumes as Docker.VolumeInspectInfo[] | null) ?? []).map(({ Name }) => Name)

@@ -26,6 +26,9 @@ const PLUGINS_DIR = "/run/docker/plugins"
  */
 const DRIVER = "berth-rclone"
 
+/** Socket at which the engine finds the driver. */
+export const DRIVER_SOCKET = join(PLUGINS_DIR, `${DRIVER}.sock`)
+
 /**
  * Id under which the agent holds each volume mounted. rclone forgets a mount's uploads when its last user has ended.
  */
@@ -171,7 +174,7 @@ export class VolumeDriver {
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
     // Without a driver of ours, the socket belongs to another agent on the same host.
-    if (isOurs) rmSync(this.#socket, { force: true })
+    if (isOurs) rmSync(DRIVER_SOCKET, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
     if (left.length > 0) throw new Error(`volumes ${left.join(", ")} could not be unmounted and removed`)
   }
@@ -196,10 +199,6 @@ export class VolumeDriver {
 
   get #driverName(): string {
     return `${this.#name}-volumes`
-  }
-
-  get #socket(): string {
-    return join(PLUGINS_DIR, `${DRIVER}.sock`)
   }
 
   get #namesPath(): string {
@@ -250,7 +249,7 @@ export class VolumeDriver {
       // It mounts file systems, and the image's own user has no rights for that.
       User: "0",
       Entrypoint: ["rclone", "serve", "docker", ...FLAGS],
-      Cmd: ["--socket-addr", this.#socket, "--base-dir", mounts],
+      Cmd: ["--socket-addr", DRIVER_SOCKET, "--base-dir", mounts],
       Env: [
         `${RC_ADDRESS}=127.0.0.1:${await freePort()}`,
         `${RC_PASSWORD}=${randomBytes(24).toString("base64url")}`,
@@ -336,7 +335,7 @@ export class VolumeDriver {
 
   /** Calls the volume driver, as the engine does. */
   async #call(method: string, body: object): Promise<void> {
-    const client = new Client("http://driver", { socketPath: this.#socket })
+    const client = new Client("http://driver", { socketPath: DRIVER_SOCKET })
     try {
       const answer = await client.request({ path: `/${method}`, method: "POST", body: JSON.stringify(body) })
       const { Err } = (await answer.body.json()) as { Err?: string }
