@@ -72,7 +72,8 @@ class Stage {
 
   constructor(limits: Partial<ProjectLimits>) {
     const { webhooks, jobs, secrets, projects, clock } = this
-    const counted = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, webhooks }
+    const counts = { jobs: none, cronJobs: none, jobArrays: none, apiKeys: none, connections: none, machines: none }
+    const counted = { ...counts, webhooks }
     const send = async (url: unknown, init?: RequestInit): Promise<Response> => {
       const { pathname: path } = new URL(String(url))
       const { source } = JSON.parse(String(init?.body)) as { source: string }
