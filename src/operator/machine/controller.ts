@@ -1,8 +1,10 @@
 import { timestamp } from "../../core/apis/clock.ts"
+import { defined } from "../../core/apis/defined.ts"
 import { isOver } from "../../core/apis/launch.ts"
 import { MACHINE_FINALIZER, type MachineStatus, type StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { projectScope } from "../../core/identity/projects.ts"
+import { limitForExisting } from "../../core/quota/project-limits.ts"
 import { MACHINES } from "../../core/resources.ts"
 import { Controller, type ReconcileContext, watchSource } from "../../core/runtime/controller.ts"
 import { type ObjectReconciler, reconcileObject } from "../../core/runtime/reconcile-object.ts"
@@ -37,12 +39,14 @@ export function createMachineController(options: MachineControllerDependencies):
 }
 
 function gather(machine: StoredMachine, options: MachineControllerDependencies): MachineObservation {
-  const { projects, launches, systemNamespace } = options
+  const { projects, launches, machines, quota, systemNamespace } = options
+  const overLimit = limitForExisting(quota, "machines", machine, machines.store)
   const { namespace } = machine.metadata
   const launch = launches.store.get({ namespace: systemNamespace, name: machine.status?.launch?.name ?? "" })
   return {
     hasProject: projects.store.list().some((project) => projectScope(project)?.namespace === namespace),
     isLaunchOver: launch === undefined || isOver(launch),
+    ...defined({ overLimit }),
   }
 }
 
