@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises"
 import { join } from "node:path"
 import { buildConsole } from "../scripts/console.ts"
 import { startFacade } from "../src/api/main.ts"
-import { VM_CLOUDS } from "../src/clouds/definitions.ts"
+import { JOB_CLOUDS } from "../src/clouds/definitions.ts"
 import { loadProviders } from "../src/clouds/registry.ts"
 import { connect } from "../src/connect.ts"
 import { systemClock } from "../src/core/apis/clock.ts"
@@ -190,7 +190,7 @@ async function startBerth(
       },
       {
         client: asFacade,
-        clouds: [...VM_CLOUDS, "local"],
+        clouds: [...JOB_CLOUDS, "local"],
         ...market,
         consoleFolder,
         logger: loggerOf("facade"),

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { VM_CLOUDS } from "./clouds/definitions.ts"
+import { JOB_CLOUDS } from "./clouds/definitions.ts"
 import { createClouds } from "./clouds/provider.ts"
 import { systemClock } from "./core/apis/clock.ts"
 import { defined } from "./core/apis/defined.ts"
@@ -134,7 +134,7 @@ async function runFacade(options: FacadeOptions, signal: AbortSignal): Promise<n
   const identity = await identityIssuer(options, client)
   const signIn = identity && { identity }
   const providers = await loadProviders(identity && { tokens: identity })
-  const parts = { client, clouds: VM_CLOUDS, providers, ...signIn, ...shippedMarket(), logger }
+  const parts = { client, clouds: JOB_CLOUDS, providers, ...signIn, ...shippedMarket(), logger }
   const { url, ended } = await startFacade(options, parts, signal)
   logger.info({ url }, "listening")
   await ended

@@ -42,6 +42,7 @@ import { operationsRouter } from "../core/telemetry/operations.ts"
 import type { SendOptions } from "../core/webhooks/send.ts"
 import type { Advisor } from "../market/advice/advisor.ts"
 import type { CappedLevel } from "../market/placement/caps.ts"
+import { ownOffers, withOwnOffers } from "../market/placement/machines.ts"
 import type { Planner } from "../market/placement/place.ts"
 import type { HourlyPriceNow } from "../market/placement/warnings.ts"
 import type { Catalogue } from "../market/router/catalogue.ts"
@@ -440,7 +441,10 @@ function jobParts(
   } = dependencies
   return {
     ...{ plan, hourlyPriceNow },
-    catalogueErrors: catalogueCheck(catalogue, settings.clouds),
+    catalogueErrorsIn: (namespace) => {
+      const own = () => ownOffers(caches.machines.store.list(), namespace, clock.now())
+      return catalogueCheck(() => withOwnOffers(catalogue(), own()), settings.clouds)
+    },
     readUsage: (job, current) => usage.read(job, current),
     logStreams: new LogStreams({ logStore, store: caches.jobs.store, launches, clock, shutdown }),
     followers: new ConcurrencyLimit(settings.followersPerPrincipal ?? DEFAULT_FOLLOWERS),

@@ -24,6 +24,7 @@ import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
 import { addSmokeCommand } from "./commands/smoke.ts"
 import { addTopCommand } from "./commands/top.ts"
+import { addMachineCommands } from "./commands/machine.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, toFailure } from "./exit.ts"
@@ -145,6 +146,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addArrayCommands(commands, program)
   addConnectionCommands(commands, program)
   addWebhookCommands(commands, program)
+  addMachineCommands(commands, program)
   addKeyCommands(commands, program)
   addDiscoverCommands(commands, program)
   addAccountCommands(commands, program)

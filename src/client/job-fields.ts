@@ -23,7 +23,7 @@ import {
   VOLUME_FORM,
   type Volume,
 } from "./job-grammar.ts"
-import { CLOUDS } from "./providers.ts"
+import { JOB_CLOUDS } from "./providers.ts"
 import { joinWithOr } from "./words.ts"
 
 /** The fields of a job, and the flags of `berth run` that set them: read by the command, printed by the console. */
@@ -248,7 +248,7 @@ export const JOB_FLAGS = {
   ),
   ...RESOURCE_FLAGS,
   region: list("--region <region>", "region", "region, or us, eu, asia …"),
-  cloud: list("--cloud <cloud>", "cloud", joinWithOr(CLOUDS)),
+  cloud: list("--cloud <cloud>", "cloud", joinWithOr(JOB_CLOUDS)),
   spot: option("--spot", "spot", "only spot machines"),
   spotFirst: option("--spot-first", "spotFirst", "spot machines if there are any, else on demand"),
   fallbackAfter: one(

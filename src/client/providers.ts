@@ -178,3 +178,11 @@ export const CLOUDS = [
   "gcp",
   "azure"
 ] as const
+
+/** Names of the clouds that a job may name: those with VMs, and the machines that people own. */
+export const JOB_CLOUDS = [
+  "aws",
+  "gcp",
+  "azure",
+  "own"
+] as const

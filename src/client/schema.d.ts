@@ -1229,7 +1229,7 @@ export interface components {
             priority?: number | null;
             concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
             /** @description Clouds on which the job may run: aws, gcp, azure. Default: any. */
-            cloud?: ("aws" | "gcp" | "azure")[] | null;
+            cloud?: ("aws" | "gcp" | "azure" | "own")[] | null;
             /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
@@ -2099,7 +2099,7 @@ export interface components {
             /** @description A region or macro-region (us, eu, asia …), or several. */
             region?: string | string[] | null;
             /** @description Cloud on which the jobs may run, or several. Default: any. */
-            cloud?: ("aws" | "gcp" | "azure") | ("aws" | "gcp" | "azure")[] | null;
+            cloud?: ("aws" | "gcp" | "azure" | "own") | ("aws" | "gcp" | "azure" | "own")[] | null;
             name?: null;
             namePrefix?: null;
             after?: null;
@@ -8389,7 +8389,7 @@ export interface operations {
                 /** @description Region or group of regions; may be repeated. */
                 region?: string[];
                 /** @description Cloud; may be repeated. */
-                cloud?: ("aws" | "gcp" | "azure")[];
+                cloud?: ("aws" | "gcp" | "azure" | "own")[];
                 /** @description Empty: any. */
                 architecture?: "amd64" | "arm64" | "";
                 provisioning?: "onDemand" | "spot" | "spotFirst";

@@ -1,3 +1,4 @@
+import { OWN_CLOUD } from "../core/apis/machine.ts"
 import { aws } from "./aws/definition.ts"
 import { azure } from "./azure/definition.ts"
 import { cloudflare } from "./cloudflare/definition.ts"
@@ -22,6 +23,9 @@ export type VmCloud = {
 export const VM_CLOUDS: readonly VmCloud[] = (Object.keys(DEFINITIONS) as (keyof Definitions)[]).filter(
   (name): name is VmCloud => vmsOf(name) !== undefined,
 )
+
+/** Names of the clouds that a job may name: those with VMs, and the machines that people own. */
+export const JOB_CLOUDS = [...VM_CLOUDS, OWN_CLOUD] as const
 
 /** Returns the facts about a provider; undefined if there is none of this name. */
 export function findDefinition(name: string): ProviderDefinition | undefined {

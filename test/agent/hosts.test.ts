@@ -214,7 +214,8 @@ describe("a host that joins", () => {
     const held = await next.join(tokenOf(machine, 2))
     expect([held.status, held.body.type]).toEqual([409, expect.stringMatching(/machine-held$/)])
     expect(Number(held.retryAfter)).toBeGreaterThan(900)
-    await writeStatus(machine, { host: { lastHeartbeatTime: "2026-01-01T00:00:00Z" } })
+    // The operator has seen no heartbeat for the lease.
+    await writeStatus(machine, { launch: { lostTime: "2026-01-01T00:00:00Z" } })
     expect(await next.join(tokenOf(machine, 2))).toMatchObject({ status: 200 })
     expect((await read(machine)).status?.host).toMatchObject({ freed: metadata.name, joinNumber: 2 })
   })

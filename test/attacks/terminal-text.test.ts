@@ -108,6 +108,11 @@ const BY_KEY: Record<string, string[][]> = {
   "webhook pause": [["more"]],
   "webhook enable": [["more"]],
   "webhook rm": [["more", "--yes"]],
+  "machine ls": [[], ["-o", "wide"]],
+  "machine show": [["workstation-1"]],
+  "machine join": [["more"], ["more", "--again", "--systemd"]],
+  "machine drain": [["workstation-1"], ["none"]],
+  "machine remove": [["more", "--yes"]],
   "key ls": [[]],
   "key create": [["mine", "--role", "viewer"]],
   "key rm": [

@@ -11,6 +11,7 @@ import type { JobStatus } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
+import { claimsIn } from "../../src/core/protocol/machines.ts"
 import { CONNECTIONS, JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, WEBHOOKS } from "../../src/core/resources.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { ADVISED_OFFERS, measuredJob, measuredRuns } from "../console/sample.ts"
@@ -1081,6 +1082,41 @@ spec: { image: ${image}, resources: { cpu: 500m }, env: { A: "1" }, region: [eu]
     const { code, err } = await berthWith("image: ''\nmaxRetries: -1\n", "apply", "-y", "-f", "-")
     expect(code).toBe(2)
     expect(err).toMatch(/\n {2}image must not be empty\n {2}maxRetries must be at least 0, not -1/)
+  })
+})
+
+describe("machine", () => {
+  const admin = (...argv: string[]) => run(argv, environment(fixture.keys.admin))
+
+  it("join prints the one command for the host and until when it is valid, and --again another one", async () => {
+    const made = await admin("machine", "join", "gpu-1", "--price", "0.2", "--region", "office", "--lease", "300")
+    expect([made.code, made.err]).toEqual([0, expect.stringMatching(/once and before \d{4}-.*Z:\n/)])
+    const tokenOf = (text: string) => claimsIn(/BERTH_JOIN_TOKEN='?([\w.-]+)/.exec(text)?.[1] ?? "")
+    expect(made.out).toMatch(/^sudo docker run /)
+    expect(tokenOf(made.out)).toMatchObject({ name: "gpu-1", number: 1 })
+    const again = await admin("machine", "join", "gpu-1", "--again", "--systemd")
+    expect([again.code, again.out]).toEqual([0, expect.stringContaining("systemctl enable berth-machine")])
+    expect(tokenOf(again.out)).toMatchObject({ name: "gpu-1", number: 2 })
+    expect((await admin("machine", "join", "gpu-1", "--again", "--price", "1")).code).toBe(2)
+    expect((await admin("machine", "join", "gpu-2", "--price", "cheap")).code).toBe(2)
+    const { out } = await admin("machine", "join", "gpu-1", "--again", "--json")
+    expect(JSON.parse(out)).toMatchObject({ name: "gpu-1", join: { token: expect.stringMatching(/^bmj1/) } })
+  })
+
+  it("ls, show, drain and remove", async () => {
+    await admin("machine", "join", "gpu-3", "--price", "0.2")
+    const list = await admin("machine", "ls")
+    expect(list.out).toMatch(/gpu-3 +pending .* 0\.2/)
+    expect((await admin("machine", "show", "gpu-3")).out).toContain("Host:      none has joined yet")
+    expect((await admin("machine", "drain", "gpu-3")).err).toContain(
+      "gets no job until berth machine drain gpu-3 --undo",
+    )
+    const isDrained = async () => JSON.parse((await admin("machine", "show", "gpu-3", "--json")).out).unschedulable
+    expect(await isDrained()).toBe(true)
+    await admin("machine", "drain", "gpu-3", "--undo")
+    expect(await isDrained()).toBe(false)
+    expect((await admin("machine", "remove", "gpu-3", "--yes")).code).toBe(0)
+    expect((await admin("machine", "show", "gpu-3")).code).toBe(7)
   })
 })
 

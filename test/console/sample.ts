@@ -273,6 +273,7 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
   const receiver = { url: "https://ci.example.com/berth", events: ["job.*"] }
   await made(call, "/1/webhooks", { name: "ci-server", ...receiver })
+  await made(call, "/1/machines", { name: "workstation-1", hourly_price_usd: 0.2, region: "office" })
   const slack = { url: "https://hooks.slack.com/services/T0/B0/secret", format: "slack", labels: { team: "vision" } }
   await made(call, "/1/webhooks", { name: "alarms", ...slack, events: ["job.failed", "budget.threshold"] })
   await deliveries(sample)

@@ -151,6 +151,15 @@ describe("a machine", () => {
     await fixture.client.delete(LAUNCHES, at)
   })
 
+  it("has a region that the project's jobs may name, and those of no other project", async () => {
+    await create({ region: "lab-seven" })
+    const body = { image: "a", cloud: "own", region: "lab-seven" }
+    expect((await call("/1/jobs", { body })).status).toBe(400)
+    await writeStatus({ host: HOST })
+    await eventually(async () => expect((await call("/1/jobs", { body })).status).toBe(201))
+    expect((await callOf("/1/jobs", { body })).status).toBe(400)
+  })
+
   it("is changed, and drained, also with the record that was read", async () => {
     await create()
     const record = await read()

@@ -1,7 +1,7 @@
 import type { Command, Option } from "commander"
 import { listProjects } from "../../client/accounts.ts"
 import { readBody } from "../../client/client.ts"
-import { CLOUDS } from "../../client/providers.ts"
+import { JOB_CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
 import { usageError } from "../exit.ts"
 import { CONNECTION_TYPES } from "./connection.ts"
@@ -104,7 +104,7 @@ async function valuesOf(call: Call<unknown>, flag: string): Promise<readonly str
   if (flag === "--context") return Object.keys(call.config.read().contexts)
   if (flag === "--after") return prerequisites(call)
   if (flag === "--connection") return namesFor(call, "connection", "name")
-  return flag === "--cloud" ? CLOUDS : []
+  return flag === "--cloud" ? JOB_CLOUDS : []
 }
 
 /** Returns the names that --after may have. */

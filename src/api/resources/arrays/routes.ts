@@ -70,8 +70,8 @@ export interface ArrayServices {
   cancellations: JobServices["cancellations"]
   clock: Clock
   creationTimes: CreationTimes
-  /** Check against the current catalogue. */
-  catalogueErrors: SubmissionContext["catalogueErrors"]
+  /** Returns the check against the current catalogue of a namespace's project. */
+  catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   plan: Planner
   uploads: Pick<Uploads, "require">
 }
@@ -124,8 +124,8 @@ const PLAN = namedSchema("ArrayPlan", ArrayPlanSchema, {
   job: { ...PLAN_EXAMPLE, name: "lr-sweep-0" },
 } satisfies ArrayPlanRecord)
 
-function contextOf({ project }: Principal, { catalogueErrors }: ArrayServices): SubmissionContext {
-  return { ...toOwner(project), catalogueErrors }
+function contextOf({ project }: Principal, { catalogueErrorsIn }: ArrayServices): SubmissionContext {
+  return { ...toOwner(project), catalogueErrors: catalogueErrorsIn(project.namespace) }
 }
 
 const creation = (clouds: readonly string[]) =>

@@ -44,8 +44,8 @@ export interface CronJobServices {
   hourlyPriceNow: HourlyPriceNow
   cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
   creationTimes: CreationTimes
-  /** Check against the current catalogue. */
-  catalogueErrors: SubmissionContext["catalogueErrors"]
+  /** Returns the check against the current catalogue of a namespace's project. */
+  catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   plan: Planner
   clock: Clock
   uploads: Pick<Uploads, "require">
@@ -102,8 +102,8 @@ const change = (clouds: readonly string[]) =>
     check: (value, { principal, services }) => checkChange(value, contextOf(principal, services)),
   })
 
-function contextOf({ project }: Principal, { catalogueErrors }: CronJobServices): SubmissionContext {
-  return { ...toOwner(project), catalogueErrors }
+function contextOf({ project }: Principal, { catalogueErrorsIn }: CronJobServices): SubmissionContext {
+  return { ...toOwner(project), catalogueErrors: catalogueErrorsIn(project.namespace) }
 }
 
 /** Pointer to the working directory of a cronjob's jobs. */

@@ -55,8 +55,8 @@ export interface JobServices {
   /** Returns what waits for the jobs and arrays of a project. */
   dependentsIn: (principal: Principal) => Dependents
   submitterOf: (principal: Principal) => Submitter
-  /** Check against the current catalogue. */
-  catalogueErrors: SubmissionContext["catalogueErrors"]
+  /** Returns the check against the current catalogue of a namespace's project. */
+  catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   plan: Planner
   hourlyPriceNow: HourlyPriceNow
   logStreams: LogStreams
@@ -148,7 +148,7 @@ function submission(clouds: readonly string[]) {
     },
     rules: submissionRules(clouds),
     check: (value, { principal, services }) => {
-      const { catalogueErrors } = services
+      const catalogueErrors = services.catalogueErrorsIn(principal.project.namespace)
       const checked = checkSubmission(value, { ...toOwner(principal.project), catalogueErrors })
       return "errors" in checked ? checked : { body: checked.submission }
     },

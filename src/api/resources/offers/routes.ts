@@ -22,7 +22,7 @@ export interface OfferServices {
   /** Returns the current offers. */
   catalogue: () => Catalogue
   /** Check against the current catalogue. */
-  catalogueErrors: SubmissionContext["catalogueErrors"]
+  catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   now: () => Date
 }
 
@@ -123,7 +123,7 @@ export function offerRoutes(clouds: readonly string[]) {
 }
 
 /** Returns the spec of a job with these requirements. @throws Problem 400 */
-function specOf(query: Parameters, { project }: Principal, { catalogueErrors }: OfferServices): JobSpec {
+function specOf(query: Parameters, { project }: Principal, { catalogueErrorsIn }: OfferServices): JobSpec {
   const { gpu, cpu, memory, disk, region, cloud, provisioning } = query
   const resources = { cpu, memory, disk, gpu: gpu === undefined ? undefined : gpuOf(gpu) }
   const given = Object.fromEntries(Object.entries(resources).filter(([, value]) => value !== undefined))
@@ -135,7 +135,7 @@ function specOf(query: Parameters, { project }: Principal, { catalogueErrors }: 
     ...(region.length > 0 && { region }),
     ...(cloud.length > 0 && { cloud }),
   }
-  const checked = checkSubmission(body, { ...toOwner(project), catalogueErrors })
+  const checked = checkSubmission(body, { ...toOwner(project), catalogueErrors: catalogueErrorsIn(project.namespace) })
   if ("submission" in checked) return toJobSpec(checked.submission)
   throw invalidRequest(
     checked.errors.map(({ detail }) => ({ pointer: "", detail })),
