@@ -153,10 +153,13 @@ describe("a machine", () => {
 
   it("has a region that the project's jobs may name, and those of no other project", async () => {
     await create({ region: "lab-seven" })
-    const body = { image: "a", cloud: "own", region: "lab-seven" }
+    const body = { image: "a", cloud: ["own"], region: ["lab-seven"] }
     expect((await call("/1/jobs", { body })).status).toBe(400)
     await writeStatus({ host: HOST })
-    await eventually(async () => expect((await call("/1/jobs", { body })).status).toBe(201))
+    await eventually(async () => {
+      const answer = await call("/1/jobs", { body })
+      expect([answer.status, answer.status === 201 ? "" : await answer.text()]).toEqual([201, ""])
+    })
     expect((await callOf("/1/jobs", { body })).status).toBe(400)
   })
 
