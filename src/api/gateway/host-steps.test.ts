@@ -61,11 +61,20 @@ describe("a heartbeat", () => {
       step(machine({ freed: "new" }, {}), { freed: "new" }),
       { is: "wait" },
     ],
-    ["gets the job that has the machine", step(machine(old, {}), { freed: "old" }, launched()), { is: "order" }],
+    [
+      "is written with the job that the machine gets",
+      step(machine(old, {}), { freed: "old" }, launched()),
+      written({ running: "new", freed: "old", lastHeartbeatTime: T0 }),
+    ],
+    [
+      "gets the job that is written",
+      step(machine({ ...old, running: "new" }, {}), { freed: "old" }, launched()),
+      { is: "order" },
+    ],
     [
       "gets one of another project that it is shared with",
       step(
-        machine({}, {}),
+        machine({ running: "new" }, {}),
         {},
         {
           ...launched({ instanceType: "lab/gpu-1" }),
@@ -81,9 +90,19 @@ describe("a heartbeat", () => {
       { is: "wait" },
     ],
     ["gets no job whose end was asked for", step(machine({}, { endTime: T0 }), {}, launched()), { is: "wait" }],
+    [
+      "gets a job no more whose end was asked for",
+      step(machine({ running: "new" }, { endTime: T0 }), {}, launched()),
+      { is: "wait" },
+    ],
     ["of an unfit host gets no job", step(machine({ unfit: "full" }, {}), { unfit: "full" }), { is: "wait" }],
     ["frees the machine of a job that has ended", step(machine({}, {}), {}, launched({ ended: true })), freed()],
     ["frees the machine of a job that is deleted", step(machine({}, {}), {}), freed()],
+    [
+      "frees the machine of a job that it was given, and that has ended before its agent registered",
+      step(machine({ running: "new" }, {}), {}, launched({ ended: true })),
+      freed(),
+    ],
     ["gets no job of another machine", step(machine({}, {}), {}, launched({ instanceType: "gpu-2" })), freed()],
     ["gets no job of a cloud", step(machine({}, {}), {}, launched({ cloud: "aws" })), freed()],
     ["is answered at once with a job", step(machine({ running: "new" }, {}), { running: "new" }), { is: "answer" }],
@@ -145,6 +164,12 @@ describe("a heartbeat", () => {
   function hostOf(found: ReturnType<typeof step>) {
     return found.is === "write" ? found.host : undefined
   }
+
+  it("keeps the job that the gateway has given, until the host says that it is freed", () => {
+    expect(hostOf(step(machine({ running: "new" }, {}), { unfit: "full" }))?.running).toBe("new")
+    expect(hostOf(step(machine({ running: "old" }, {}), {}))?.running).toBeUndefined()
+    expect(hostOf(step(machine({ running: "new" }, {}), {}, launched({ ended: true })))?.running).toBeUndefined()
+  })
 
   it("needs the live Launch only if it waits for one", () => {
     expect(awaitedLaunch(machine({}, {}), { sequence: 11 })).toBe("new")
@@ -233,6 +258,12 @@ describe("a host that joins", () => {
   function refused(type: string) {
     return { is: "refused", type }
   }
+
+  it("gets the job that the former one has not got", () => {
+    const found = joinStep(machine({}, {}, again), claims, request, at(5))
+    expect(found).toMatchObject({ is: "write" })
+    expect(found.is === "write" && found.host.freed).toBeUndefined()
+  })
 
   it("does not bring back the run of a host whose lease is over", () => {
     const lost = machine({ running: "new" }, {}, again)

@@ -43,7 +43,8 @@ export function joinStep(
     return refused("join-token-used", `The join token was used, or a later one was made. ${ANOTHER_TOKEN}`)
   }
   const run = runOn(machine, now)
-  if (host !== undefined && run.is !== "none" && run.is !== "over") return { is: "held", until: leaseEnd(host) }
+  const isHeld = run.is === "running" || run.is === "ending"
+  if (host !== undefined && isHeld) return { is: "held", until: leaseEnd(host) }
   const { signingKey, encryptionKey, version, facts } = request
   const time = timestamp(now)
   return {
@@ -99,7 +100,7 @@ export function beatStep(
   received: Date,
 ): BeatStep {
   const { host, launch: assigned } = machine.status
-  const next = withBeat(host, beat, received)
+  const next = withBeat(machine, beat, received)
   const isNews = !isDeepStrictEqual(next, host)
   const isLate = beat.sequence <= host.sequence
   if (isLate && isNews) return { is: "answer" }
@@ -118,14 +119,20 @@ export function beatStep(
   if (launch?.status?.agent !== undefined) return { is: "wait" }
   // No agent can register for it any more, so nothing of it will ever run.
   if (launch === undefined || !isCurrent(launch) || !isOn(machine, launch)) {
-    return { is: "write", host: { ...host, freed: name, freedTime: timestamp(received) } }
+    const { running: _, ...others } = host
+    return { is: "write", host: { ...others, freed: name, freedTime: timestamp(received) } }
   }
-  return assigned?.endTime === undefined ? { is: "order", launch } : { is: "wait" }
+  if (assigned?.endTime !== undefined) return { is: "wait" }
+  // The operator gives the machine to no other Launch from this write on, even after it has asked for the end of this one.
+  if (host.running !== name) return { is: "write", host: { ...host, running: name } }
+  return { is: "order", launch }
 }
 
 /** Returns what a host reports of itself, with the rest of its status. */
-function withBeat(host: Host, beat: BeatRequest, received: Date): Host {
-  const { running, unfit, facts = host.facts, version = host.version } = beat
+function withBeat({ status: { host, launch } }: JoinedMachine, beat: BeatRequest, received: Date): Host {
+  // The host may not have got the order that the gateway has written down.
+  const given = host.running === launch?.name && beat.freed !== host.running ? host.running : undefined
+  const { running = given, unfit, facts = host.facts, version = host.version } = beat
   const { running: _, unfit: __, ...others } = host
   const isFreed = beat.freed !== undefined && beat.freed !== host.freed && beat.freed !== running
   return {
