@@ -286,8 +286,8 @@ const USAGE_ROUNDS = 4
 /** Share of the run that each turn takes. */
 const USAGE_PART = 0.1
 
-/** Shortest turn. All VMs report in a minute: two shorter turns would compare different VMs. */
-const LEAST_TURN_SECONDS = 60
+/** Shortest turn. All VMs report their use in two minutes: two shorter turns would compare different VMs. */
+const LEAST_TURN_SECONDS = 120
 
 /** CPU of the façade with usage, at most, as a part of that without. */
 const USAGE_CPU = 1.1

@@ -171,8 +171,11 @@ export class SimulatedCloud {
 
 const MINUTE_MS = 60_000
 
+/** Minutes between two reports with usage of one of many VMs: those of every second report. */
+const MINUTES = 2
+
 /**
- * Points of a run. A minute passes for each report that may have usage, so that none is made in a time without usage.
+ * Points of a run. Some minutes pass for each report that has usage, so that none is made in a time without usage.
  * The first report has up to half an hour: tails of VMs that started at different times have all lengths.
  */
 class SimulatedMeter {
@@ -270,7 +273,7 @@ class SimulatedAgent {
   #nextUsage(): ReportedUsage {
     if (!this.#usage.isReported) return {}
     const usage = this.#delivery.next(false)
-    if (usage.usage !== undefined) this.#meter.measure()
+    for (let minute = 0; usage.usage !== undefined && minute < MINUTES; minute++) this.#meter.measure()
     return usage
   }
 

@@ -23,6 +23,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "market/placement": [
     "core/apis",
     "core/order",
+    "core/machines",
     "core/reuse",
     "clouds/machines",
     "clouds/rejection.ts",
@@ -40,7 +41,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "api/usage": ["core", "api/logs"],
   "api/gateway": ["core", "api/http", "api/logs", "api/uploads", "api/usage"],
   "api/main.ts": ["core", "clouds", "market", "accounts", "api", "options.ts"],
-  agent: ["core/apis", "core/machines", "core/protocol", "core/reuse", "clouds/definition.ts", "clouds/definitions.ts"],
+  agent: ["core/apis", "core/protocol", "core/machines", "core/reuse", "clouds/definition.ts", "clouds/definitions.ts"],
   client: ["core/apis/output.ts", "core/apis/rest-names.ts", "core/apis/trouble.ts"],
   console: ["client"],
   cli: ["core/apis", "client", "smoke"],

@@ -4,12 +4,14 @@ import { ConnectionCondition, type StoredConnection } from "../core/apis/connect
 import { defined } from "../core/apis/defined.ts"
 import type { VmDisk } from "../core/apis/disk.ts"
 import type { Launch } from "../core/apis/launch.ts"
+import type { StoredMachine } from "../core/apis/machine.ts"
 import type { FrozenSettings } from "../core/apis/vm-settings.ts"
 import { frozenSettings, toVmSettings, VM_SETTING_FIELDS } from "../core/apis/vm-settings.ts"
 import { NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
 import type { Store } from "../core/kube/store.ts"
 import { sealCredentials } from "../core/sealing/credentials.ts"
 import { type Images, imageDiskGib } from "../market/placement/inputs.ts"
+import { ownAccount } from "../market/placement/machines.ts"
 import type { DeniedAccount, LaunchAccounts } from "../market/placement/market.ts"
 import type { LaunchAccount } from "../market/router/cooldown.ts"
 import { type CredentialSources, CredentialsUnusable, isVerified, projectOf, readCredentials } from "./credentials.ts"
@@ -37,6 +39,8 @@ export interface LaunchAccountsOptions {
   connections: Store<StoredConnection>
   /** Types of connections that can launch VMs. */
   types: readonly string[]
+  /** Machines that people own. Absent: there are none. */
+  machines?: Pick<Store<StoredMachine>, "list"> | undefined
   /**
    * Source of the Secrets' versions. A connection whose Secret has changed is unusable until the new credentials are
    * verified.
@@ -52,13 +56,18 @@ export function createLaunchAccounts({
   ownAccounts,
   connections,
   types,
+  machines,
   sources,
 }: LaunchAccountsOptions): LaunchAccounts {
   const own: LaunchAccount[] = ownAccounts.map(({ cloud }) => ({ cloud }))
   return {
     of: (namespace) => {
       const found = connections.byIndex(NAMESPACE_INDEX, namespace)
-      return [...own, ...found.flatMap((connection) => launchAccountOf(connection, types, sources) ?? [])]
+      return [
+        ...own,
+        ...ownAccount(machines?.list() ?? [], namespace),
+        ...found.flatMap((connection) => launchAccountOf(connection, types, sources) ?? []),
+      ]
     },
     refused: (namespace) => connections.byIndex(NAMESPACE_INDEX, namespace).flatMap(launchRefusal),
   }

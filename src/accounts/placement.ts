@@ -5,6 +5,7 @@ import type { SpendCaps } from "../core/apis/caps.ts"
 import { systemClock } from "../core/apis/clock.ts"
 import type { StoredConnection } from "../core/apis/connection.ts"
 import type { Logger } from "../core/apis/logger.ts"
+import type { StoredMachine } from "../core/apis/machine.ts"
 import type { Architecture } from "../core/apis/offer.ts"
 import type { StoredOrganization } from "../core/apis/organization.ts"
 import type { StoredProject } from "../core/apis/project.ts"
@@ -38,6 +39,8 @@ export interface PlacementSources {
   caps?: SpendCaps | undefined
   /** Has NAMESPACE_INDEX. */
   connections: { store: Store<StoredConnection> }
+  /** Machines that people own. Absent: there are none. */
+  machines?: { store: Pick<Store<StoredMachine>, "list"> }
   projects: { store: Store<StoredProject> }
   organizations: { store: Store<StoredOrganization> }
   credentialsOf: CredentialsOf
@@ -70,7 +73,7 @@ export function placementInputs(sources: PlacementSources) {
   return {
     offers,
     launchAccounts: createLaunchAccounts({
-      ...{ ownAccounts, connections, types: typesWithVms(providers) },
+      ...{ ownAccounts, connections, types: typesWithVms(providers), machines: sources.machines?.store },
       ...(secrets && { sources: { secrets } }),
     }),
     buckets: new BucketFinder({ ...finding, openAccount: accountOpener(providers) }),

@@ -111,6 +111,25 @@ describe("Reporter with usage", () => {
     ])
   })
 
+  it("sends points with every second report if the gateway asks for few reports", async () => {
+    const { sent, pass, stop, done } = await reporting(({ usage = [] }) => {
+      const last = usage.at(-1)?.time
+      return { heartbeatSeconds: 50, ...(last !== undefined && { usageStored: last }) }
+    })
+    await pass(() => sent.length === 9)
+    stop.abort()
+    await done
+    const withPoints = sent.flatMap(({ at, report: { usage } }) =>
+      usage === undefined ? [] : [[at, usage.map(({ time }) => time)]],
+    )
+    expect(withPoints).toEqual([
+      [100, [0]],
+      [200, [1, 2]],
+      [300, [3, 4]],
+      [400, [5]],
+    ])
+  })
+
   it("sends the rest of the points with each report that has the finish", async () => {
     let answers = 0
     const { reporter, disk, sent, pass, done } = await reporting(({ finish }) => {

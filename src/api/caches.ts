@@ -4,6 +4,7 @@ import { creationKey } from "../core/apis/creation-times.ts"
 import type { StoredCronJob } from "../core/apis/cronjob.ts"
 import { isTerminal, type JobPhase, type StoredJob } from "../core/apis/job.ts"
 import type { StoredJobArray } from "../core/apis/jobarray.ts"
+import type { StoredMachine } from "../core/apis/machine.ts"
 import { ANNOTATIONS, type KubeObject, LABELS, type Stored } from "../core/apis/meta.ts"
 import type { StoredOrganization } from "../core/apis/organization.ts"
 import { originalUidOf } from "../core/apis/origin.ts"
@@ -27,6 +28,7 @@ import {
   CRON_JOBS,
   JOB_ARRAYS,
   JOBS,
+  MACHINES,
   ORGANIZATIONS,
   PROJECTS,
   WEBHOOKS,
@@ -46,6 +48,7 @@ export interface Caches {
   jobArrays: Cache<StoredJobArray>
   connections: Cache<StoredConnection>
   webhooks: Cache<StoredWebhook>
+  machines: Cache<StoredMachine>
   apiKeys: Cache<StoredApiKey>
   projects: Cache<StoredProject>
   organizations: Cache<StoredOrganization>
@@ -218,6 +221,7 @@ export const CACHE_OPTIONS: {
   jobArrays: CacheOptions<StoredJobArray>
   connections: CacheOptions<StoredConnection>
   webhooks: CacheOptions<StoredWebhook>
+  machines: CacheOptions<StoredMachine>
   apiKeys: CacheOptions<StoredApiKey>
   projects: CacheOptions<StoredProject>
   organizations: CacheOptions<StoredOrganization>
@@ -253,6 +257,12 @@ export const CACHE_OPTIONS: {
     pages: newestOfProject(() => []),
     transform: keepUpdateTime,
   },
+  machines: {
+    resource: MACHINES,
+    indexes: OBJECT_INDEXES,
+    pages: newestOfProject(() => []),
+    transform: keepUpdateTime,
+  },
   apiKeys: { resource: API_KEYS, indexes: { ...OBJECT_INDEXES, ...API_KEY_INDEXES } },
   projects: {
     resource: PROJECTS,
@@ -274,6 +284,7 @@ export function facadeCaches(
     jobArrays: new Reflector({ ...base, ...CACHE_OPTIONS.jobArrays, namespace }),
     connections: new Reflector({ ...base, ...CACHE_OPTIONS.connections, namespace }),
     webhooks: new Reflector({ ...base, ...CACHE_OPTIONS.webhooks, namespace }),
+    machines: new Reflector({ ...base, ...CACHE_OPTIONS.machines, namespace }),
     apiKeys: new Reflector({ ...base, ...CACHE_OPTIONS.apiKeys, namespace }),
     projects: new Reflector({ ...base, ...CACHE_OPTIONS.projects }),
     organizations: new Reflector({ ...base, ...CACHE_OPTIONS.organizations }),

@@ -50,6 +50,7 @@ import { type BucketProvider, connectedBuckets } from "./gateway/buckets.ts"
 import type { ConnectionsReader } from "./gateway/candidates.ts"
 import { HeartbeatWriter } from "./gateway/heartbeats.ts"
 import { kubeLaunches } from "./gateway/launches.ts"
+import { kubeMachines } from "./gateway/machines.ts"
 import { leaderReader } from "./gateway/owner.ts"
 import { connectedRegistries, type RegistryProvider } from "./gateway/registries.ts"
 import { REPORT_ROUTE, withReports } from "./gateway/reports.ts"
@@ -258,7 +259,7 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
+  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -266,9 +267,10 @@ function agentGateway(
       installation = await readInstallation(client, systemNamespace)
       return installation
     },
-    isSynced: () => launches.synced,
+    isSynced: () => launches.synced && machines.synced,
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
+    machines: kubeMachines(client, machines.store),
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs: logStore,
@@ -322,7 +324,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
   return Object.fromEntries(usable)
 }
 
-type GatewaySources = Pick<Caches, "launches" | "connections"> &
+type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
   Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal }
 
 /** Constructs the server. Reports of VMs don't pass the app. */

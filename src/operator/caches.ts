@@ -16,7 +16,16 @@ import { keptFact } from "../core/kube/kept-fact.ts"
 import { Reflector, type ReflectorOptions } from "../core/kube/reflector.ts"
 import { type ApiObject, declareResource, type ManagedFields, type ServerMeta } from "../core/kube/resource.ts"
 import type { IndexFunction } from "../core/kube/store.ts"
-import { API_KEYS, CRON_JOBS, JOB_ARRAYS, JOBS, ORGANIZATIONS, PROJECTS, WEBHOOKS } from "../core/resources.ts"
+import {
+  API_KEYS,
+  CRON_JOBS,
+  JOB_ARRAYS,
+  JOBS,
+  MACHINES,
+  ORGANIZATIONS,
+  PROJECTS,
+  WEBHOOKS,
+} from "../core/resources.ts"
 import { systemCaches } from "../market/caches.ts"
 import { creatorIndexes } from "./created-jobs.ts"
 import { dependentIndexes } from "./prerequisites.ts"
@@ -165,6 +174,7 @@ export function operatorCaches(
     connections: new Reflector({ ...base, ...CONNECTION_CACHE, namespace }),
     secrets: new Reflector({ ...base, ...CREDENTIALS_SECRET_CACHE, namespace }),
     envSecrets: new Reflector({ ...base, ...ENV_SECRET_CACHE, namespace }),
+    machines: new Reflector({ ...base, resource: MACHINES, namespace }),
     webhooks: new Reflector({ ...base, ...WEBHOOK_CACHE, namespace }),
     webhookSecrets: new Reflector({ ...base, ...WEBHOOK_SECRET_CACHE, namespace }),
     sealingKeys: new Reflector({ ...base, ...SEALING_KEYS_CACHE, namespace: options.systemNamespace }),

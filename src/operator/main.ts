@@ -63,6 +63,8 @@ import { CopyGuard } from "./installation/copy-guard.ts"
 import { createJobController } from "./job/controller.ts"
 import { HistoryPruner } from "./job/history.ts"
 import { createLaunchController } from "./launch/controller.ts"
+import { createMachineController } from "./machine/controller.ts"
+import { machinesInUse, withOwnMachines } from "./machine/own-cloud.ts"
 import { createOrganizationController } from "./organization/controller.ts"
 import { Prerequisites } from "./prerequisites.ts"
 import { PriceRefresher, type PriceRefresherOptions } from "./prices/refresher.ts"
@@ -285,10 +287,15 @@ function vmControllers(
   const launchController = createLaunchController({
     ...shared,
     installation: installation.id,
-    clouds: new ConnectionClouds({ ...shared, providers, connections, launches, own: parts.clouds }),
+    clouds: new ConnectionClouds({
+      ...{ ...shared, providers, connections, launches },
+      own: withOwnMachines(parts.clouds, shared),
+    }),
     vmImages,
     userData: (launch) => buildUserData(launch, installation.bootstrapKey),
-    garbageCollection: { accounts: () => [...ownAccounts, ...accountsInUse(connections, shared)] },
+    garbageCollection: {
+      accounts: () => [...ownAccounts, ...machinesInUse(shared.machines.store), ...accountsInUse(connections, shared)],
+    },
     ...(observeSeconds && { observeSeconds }),
     ...(retentionSeconds && { settings: { retentionSeconds } }),
   })
@@ -307,6 +314,7 @@ function otherControllers(
   const seesAllSealed = shared.watchNamespace === undefined
   return [
     createStatementController(shared),
+    createMachineController(shared),
     createCronJobController({ ...reporting, tenancy: shared }),
     createArrayController({ ...shared, tenancy: shared, ttlSeconds: JOB_DEFAULTS.ttlSeconds }),
     createApiKeyController(shared),

@@ -5,8 +5,10 @@ import express from "express"
 import { CompactSign, importJWK } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
+import type { Cached } from "../../src/api/gateway/answered.ts"
 import { AwaitedGateway } from "../../src/api/gateway/awaited.ts"
-import { type CachedLaunches, kubeLaunches } from "../../src/api/gateway/launches.ts"
+import { kubeLaunches } from "../../src/api/gateway/launches.ts"
+import { kubeMachines } from "../../src/api/gateway/machines.ts"
 import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
@@ -44,7 +46,7 @@ const PATIENCE = { timeout: 60_000 }
 
 const clock: Clock = { ...systemClock, now: () => now }
 
-const EMPTY_CACHE: CachedLaunches = { get: () => undefined, reached: () => true, waitUntil: async () => undefined }
+const EMPTY_CACHE: Cached<never> = { get: () => undefined, reached: () => true, waitUntil: async () => undefined }
 
 beforeAll(async () => {
   gateway = await startGateway(fixture, { parts: { clock } })
@@ -759,6 +761,7 @@ describe("a façade that has just started", () => {
       isSynced: () => isSynced,
       readLeader: async () => "",
       launches: kubeLaunches(fixture.client, EMPTY_CACHE, fixture.namespace),
+      machines: kubeMachines(fixture.client, EMPTY_CACHE),
       ...{
         secretEnv: kubeSecretEnv(fixture.client),
         logs: gateway.logs,

@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { installBase } from "../../dev/base.ts"
+import type { Cached } from "../../src/api/gateway/answered.ts"
 import { kubeLaunches } from "../../src/api/gateway/launches.ts"
+import { kubeMachines } from "../../src/api/gateway/machines.ts"
 import { registered } from "../../src/api/gateway/report.ts"
 import type { StoredApiKey } from "../../src/core/apis/apikey.ts"
 import { findCondition } from "../../src/core/apis/conditions.ts"
@@ -9,6 +11,7 @@ import type { StoredConnection } from "../../src/core/apis/connection.ts"
 import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { Host, StoredMachine } from "../../src/core/apis/machine.ts"
 import { API_VERSION, LABELS, type ObjectMeta } from "../../src/core/apis/meta.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
@@ -21,7 +24,16 @@ import { KubeClient } from "../../src/core/kube/client.ts"
 import { NAMESPACES, SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { type Lease, leases } from "../../src/core/kube/lease.ts"
 import { type ApiObject, declareResource, type Resource } from "../../src/core/kube/resource.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOBS, LAUNCHES, ORGANIZATIONS, PROJECTS } from "../../src/core/resources.ts"
+import {
+  API_KEYS,
+  CONNECTIONS,
+  CRON_JOBS,
+  JOBS,
+  LAUNCHES,
+  MACHINES,
+  ORGANIZATIONS,
+  PROJECTS,
+} from "../../src/core/resources.ts"
 import { NETWORK_POLICIES, RESOURCE_QUOTAS } from "../../src/operator/project/objects.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
 import { jobOf, launchOf, vmStatus } from "../harness/builders.ts"
@@ -53,6 +65,8 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all([admin, facade, operator].map((client) => client?.close()))
 })
+
+const NO_CACHE: Cached<never> = { get: () => undefined, reached: () => true, waitUntil: async () => undefined }
 
 /** Passes once the API server refuses with these words: it takes up roles and policies in its own time. */
 async function refused(
@@ -117,11 +131,7 @@ describe("the façade's account", () => {
   })
 
   it("can write what an agent reports", async () => {
-    const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(
-      facade,
-      { get: () => undefined, reached: () => true, waitUntil: async () => undefined },
-      system,
-    )
+    const { read, patchAgentStatus, patchBootFailure } = kubeLaunches(facade, NO_CACHE, system)
     const current = async (): Promise<StoredLaunch> => (await read(launch.metadata.name)) ?? launch
     const heard = { ...agent(), sequence: 7, startTime: "2026-05-01T12:00:00Z", lastExitCode: 3 }
     await patchAgentStatus(await current(), heard)
@@ -130,6 +140,32 @@ describe("the façade's account", () => {
     const failure = { reason: "GPUUnavailable", message: "none", time: "2026-05-01T12:00:00Z" } as const
     await patchBootFailure(await current(), failure)
     expect((await current()).status).toMatchObject({ ...vmStatus(), agent: { ...heard, finish }, bootFailure: failure })
+  })
+
+  it("can write what a host reports of a machine, and can't give the machine to a Launch", async () => {
+    const metadata = { name: "gpu-1", namespace: tenant }
+    await admin.create(MACHINES, { metadata, spec: { joinNumber: 1 } } as StoredMachine)
+    const { read, writeHost } = kubeMachines(facade, NO_CACHE)
+    const current = async () => (await read(metadata)) as StoredMachine
+    const time = "2026-01-01T00:00:00Z"
+    const facts = { cpu: 1, memoryGib: 1, diskGib: 1, architecture: "amd64" } as const
+    const host: Host = {
+      ...{ joinNumber: 1, joinTime: time, signingKey: "{}", encryptionKey: "{}", version: "1", facts, sequence: 1 },
+      ...{ lastHeartbeatTime: time, leaseSeconds: 900, running: "l-1" },
+    }
+    await eventually(async () => expect((await writeHost(await current(), host)).status?.host).toEqual(host))
+    const { running: _, ...freed } = { ...host, freed: "l-1", freedTime: time }
+    await writeHost(await current(), freed)
+    expect((await current()).status?.host).toEqual(freed)
+    const launch = { name: "l", installation: "i", namespace: tenant, region: "own", specDigest: "d", createTime: time }
+    await refused(
+      (options) => facade.patchStatus(MACHINES, metadata, { merge: { status: { launch } } }, options),
+      "not status.launch",
+    )
+    await refused(
+      (options) => facade.patch(MACHINES, metadata, { merge: { spec: { shared: true } } }, options),
+      NO_RIGHT,
+    )
   })
 
   it("writes heartbeats where it can't reach the operators' Lease", async () => {
@@ -441,6 +477,8 @@ const RIGHTS = {
       cronjobs: "get list watch",
       jobarrays: "get list watch",
       jobs: "list watch",
+      machines: "get list watch",
+      "machines/status": "patch",
       organizations: "get list watch",
       projects: "get list watch",
       secrets: "get",

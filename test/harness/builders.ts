@@ -10,6 +10,7 @@ import {
   launchName,
   type StoredLaunch,
 } from "../../src/core/apis/launch.ts"
+import type { Host, MachineSpec, MachineStatus, StoredMachine } from "../../src/core/apis/machine.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
@@ -92,6 +93,37 @@ export function agentOf(changes: Partial<AgentStatus> = {}): AgentStatus {
     sequence: 1,
     retryCount: 0,
     ...changes,
+  }
+}
+
+/** Changes to a machine. */
+interface MachineChanges {
+  metadata?: Partial<StoredMachine["metadata"]>
+  spec?: Partial<MachineSpec>
+  status?: Omit<MachineStatus, "host"> & { host?: Partial<Omit<Host, "facts">> & { facts?: Partial<Host["facts"]> } }
+}
+
+/** Returns a machine of the project `team`, whose host has joined and was heard of at second 90. */
+export function machineOf({ metadata, spec, status = {} }: MachineChanges = {}): StoredMachine {
+  const { host, ...others } = status
+  return {
+    apiVersion: API_VERSION,
+    kind: "Machine",
+    metadata: {
+      ...{ name: "gpu-1", namespace: "team", uid: "uid-gpu-1", resourceVersion: "1", generation: 1 },
+      creationTimestamp: time(0),
+      ...metadata,
+    },
+    spec: { joinNumber: 1, ...spec },
+    status: {
+      host: {
+        ...{ joinNumber: 1, joinTime: time(0), signingKey: "{}", encryptionKey: "{}", version: "1", sequence: 1 },
+        ...{ lastHeartbeatTime: time(90), leaseSeconds: 900 },
+        ...host,
+        facts: { cpu: 8, memoryGib: 32, diskGib: 200, architecture: "amd64", ...host?.facts },
+      },
+      ...others,
+    },
   }
 }
 

@@ -28,6 +28,7 @@ import type { StoredCronJob } from "../../src/core/apis/cronjob.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { StoredMachine } from "../../src/core/apis/machine.ts"
 import type { StoredOrganization } from "../../src/core/apis/organization.ts"
 import type { StoredProject } from "../../src/core/apis/project.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
@@ -144,6 +145,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const jobArrays = new Reflector<StoredJobArray>({ client, logger, ...CACHE_OPTIONS.jobArrays })
   const connections = new Reflector<StoredConnection>({ client, logger, ...CACHE_OPTIONS.connections })
   const webhooks = new Reflector<StoredWebhook>({ client, logger, ...CACHE_OPTIONS.webhooks })
+  const machines = new Reflector<StoredMachine>({ client, logger, ...CACHE_OPTIONS.machines })
   const apiKeys = new Reflector<StoredApiKey>({ client, logger, ...CACHE_OPTIONS.apiKeys })
   const projects = new Reflector<StoredProject>({ client, logger, ...CACHE_OPTIONS.projects })
   const organizations = new Reflector<StoredOrganization>({ client, logger, ...CACHE_OPTIONS.organizations })
@@ -157,6 +159,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     jobArrays,
     connections,
     webhooks,
+    machines,
     apiKeys,
     projects,
     organizations,
@@ -181,7 +184,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const caps = capsIn({ projects: projects.store, organizations: organizations.store, installation: options.caps })
   const app = createFacade({
     client,
-    caches: { jobs, cronJobs, jobArrays, connections, webhooks, apiKeys, projects, organizations },
+    caches: { jobs, cronJobs, jobArrays, connections, webhooks, machines, apiKeys, projects, organizations },
     launches: launches.store,
     statements: statements.store,
     spending: (namespace) =>

@@ -8,6 +8,7 @@ import type { KubeConfig } from "@kubernetes/client-node"
 import express, { type RequestHandler } from "express"
 import { Gateway, type GatewayOptions } from "../../src/api/gateway/gateway.ts"
 import { type CachedLaunches, kubeLaunches, type Launches } from "../../src/api/gateway/launches.ts"
+import { kubeMachines, type Machines } from "../../src/api/gateway/machines.ts"
 import { withReports } from "../../src/api/gateway/reports.ts"
 import { gatewayRouter } from "../../src/api/gateway/router.ts"
 import { kubeSecretEnv } from "../../src/api/gateway/secrets.ts"
@@ -22,11 +23,12 @@ import { USAGE_FOLDER, UsageStore } from "../../src/api/usage/store.ts"
 import { UsageTails } from "../../src/api/usage/tails.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { StoredMachine } from "../../src/core/apis/machine.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { bootConfig, renderUserData } from "../../src/core/protocol/messages.ts"
 import { GATEWAY_PATH } from "../../src/core/protocol/protocol.ts"
-import { LAUNCHES } from "../../src/core/resources.ts"
+import { LAUNCHES, MACHINES } from "../../src/core/resources.ts"
 import { kubeConfig } from "../control-plane.ts"
 import type { LaunchFixture } from "./launches.ts"
 import { silentLogger } from "./silent-logger.ts"
@@ -62,6 +64,8 @@ export interface TestGatewayOptions {
   cache?: CachedLaunches
   /** Wraps the Launches that the gateway sees. */
   launches?: (all: Launches) => Launches
+  /** Wraps the Machines that the gateway sees. */
+  machines?: (all: Machines) => Machines
   /** Middleware before the gateway. */
   before?: RequestHandler
   /** Address at which it listens. Default: 127.0.0.1. */
@@ -73,8 +77,11 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   const client = new KubeClient(options.kubeConfig ?? kubeConfig())
   const reflector = new Reflector<StoredLaunch>({ client, resource: LAUNCHES, namespace: fixture.namespace, logger })
   const running = new AbortController()
-  const loop = reflector.run(running.signal)
-  if (options.kubeConfig === undefined) await reflector.whenSynced(AbortSignal.timeout(60_000))
+  const cacheOfMachines = new Reflector<StoredMachine>({ client, resource: MACHINES, logger })
+  const reflectors = [reflector, cacheOfMachines]
+  const loops = reflectors.map((each) => each.run(running.signal))
+  if (options.kubeConfig === undefined)
+    await Promise.all(reflectors.map((each) => each.whenSynced(AbortSignal.timeout(60_000))))
   const folder = await mkdtemp(join(tmpdir(), "berth-gateway-"))
   const logs = new FileLogStore(folder)
   const uploads = new FileUploadStore(join(folder, UPLOADS_FOLDER))
@@ -85,10 +92,12 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   const launches = (options.launches ?? ((all) => all))(
     kubeLaunches(client, options.cache ?? reflector.store, fixture.namespace),
   )
+  const machines = (options.machines ?? ((all) => all))(kubeMachines(client, cacheOfMachines.store))
   const usage = new UsageStore(new FileObjects(join(folder, USAGE_FOLDER)))
   const clock = options.parts?.clock ?? systemClock
   const parts = {
     launches,
+    machines,
     usage: new UsageTails({ store: usage, launches, clock, logger }),
     secretEnv: kubeSecretEnv(client),
     logs,
@@ -140,7 +149,7 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
     close: async () => {
       if (server.listening) await stop()
       running.abort()
-      await loop
+      await Promise.all(loops)
       await client.close()
       await rm(folder, { recursive: true, force: true })
     },

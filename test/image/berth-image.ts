@@ -31,7 +31,7 @@ export async function missingForImage(): Promise<string | undefined> {
   if (spawnSync("docker", ["--version"]).status !== 0) return "the program docker is missing"
   const lacking = [FUSERMOUNT, STRIP].filter((path) => !existsSync(path))
   if (lacking.length > 0) return `${lacking.join(", ")} missing (Debian's packages fuse3, binutils)`
-  // Benchmarks ask too, so the test runner's own list of tools doesn't answer. Whoever has built it gets it at once.
+  // Benchmarks ask too, without the test runner's list of tools. A program that was built before is there at once.
   return await goProgram(RCLONE).then(
     () => undefined,
     (error: Error) => error.message,

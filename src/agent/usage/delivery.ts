@@ -6,6 +6,9 @@ import type { Meter } from "./meter.ts"
 /** Shortest time between two reports with points, seconds. */
 const INTERVAL_SECONDS = 60
 
+/** Part of the reports that may have points. A gateway of many VMs asks for fewer reports, and then also for fewer points. */
+const LEAST_HEARTBEATS = 2
+
 /** Part of a report that has points. */
 export type ReportedUsage = Pick<ReportRequest, "usage" | "usageAfter">
 
@@ -20,13 +23,14 @@ export class UsageDelivery {
   #held: number | undefined
   /** Monotonic time from which a report may have points, seconds. */
   #dueAt = 0
+  #intervalSeconds = INTERVAL_SECONDS
 
   constructor(meter: Pick<Meter, "points" | "stored">, clock: Pick<Clock, "monotonic">) {
     this.#meter = meter
     this.#clock = clock
   }
 
-  /** Returns the points of the next report: those that are new, once a minute. With the finish, all that are not stored. */
+  /** Returns the points of the next report: those that are new, at most once a minute. With the finish, all that are not stored. */
   next(hasFinish: boolean): ReportedUsage {
     const now = this.#clock.monotonic()
     if (!hasFinish && now < this.#dueAt) return {}
@@ -34,12 +38,14 @@ export class UsageDelivery {
     const after = hasFinish || mayBeMerged(points) ? undefined : this.#held
     const usage = points.filter(({ time }) => after === undefined || time > after)
     if (usage.length === 0) return {}
-    this.#dueAt = now + INTERVAL_SECONDS
+    this.#dueAt = now + this.#intervalSeconds
     return { usage, ...(after !== undefined && { usageAfter: after }) }
   }
 
   /** Takes the answer to a report with these points. */
-  answered({ usage, usageAfter }: ReportedUsage, { usageStored, usageHeld }: ReportResponse): void {
+  answered({ usage, usageAfter }: ReportedUsage, answer: ReportResponse): void {
+    const { heartbeatSeconds, usageStored, usageHeld } = answer
+    this.#intervalSeconds = Math.max(INTERVAL_SECONDS, LEAST_HEARTBEATS * heartbeatSeconds)
     if (usageStored !== undefined) this.#meter.stored(usageStored)
     if (usage === undefined) return
     this.#held = usageHeld

@@ -4,16 +4,17 @@ import type { Installation } from "../../core/identity/installation.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
 import { unavailable } from "../http/problem.ts"
 import { Gateway, type GatewayOptions } from "./gateway.ts"
+import type { HostsOptions } from "./hosts.ts"
 import type { ReadLeader } from "./owner.ts"
 import { gatewayRouter } from "./router.ts"
 
 /** Delay between two reads of an installation that does not exist yet, seconds. */
 const LOOK_SECONDS = 2
 
-export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKey"> {
+export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKey">, Pick<HostsOptions, "machines"> {
   /** Reads the installation, which the operator creates at its first start; undefined before. */
   readInstallation: () => Promise<Installation | undefined>
-  /** Returns true once the cache of Launches is filled. Before that, each message of an agent would cost a read. */
+  /** Returns true once the caches of Launches and Machines are filled. Before that, each message would cost a read. */
   isSynced: () => boolean
   readLeader: ReadLeader
   clock: Clock

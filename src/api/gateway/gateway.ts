@@ -1,23 +1,14 @@
-import { errors } from "jose"
 import type { Static, TSchema } from "typebox"
 import { type Clock, timestamp } from "../../core/apis/clock.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { Run } from "../../core/apis/job.ts"
 import { type AgentStatus, type FinishReason, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
+import { containerMemoryMib, isOnSharedHost } from "../../core/apis/memory.ts"
 import { nvidiaGpusOf } from "../../core/apis/offer.ts"
 import { isConflict, isNotFound } from "../../core/kube/errors.ts"
 import type { CountedFlow } from "../../core/kube/flow.ts"
-import {
-  check,
-  checkEncryptionKey,
-  checkShape,
-  sealBuckets,
-  sealOrder,
-  unverifiedMessage,
-  verifyBootstrapToken,
-  verifyMessage,
-} from "../../core/protocol/messages.ts"
+import { checkShape, sealBuckets, sealOrder, verifyBootstrapToken } from "../../core/protocol/messages.ts"
 import {
   type Ability,
   type Buckets,
@@ -48,6 +39,7 @@ import type { HeartbeatWriter } from "./heartbeats.ts"
 import type { Launches } from "./launches.ts"
 import { MessageLimits } from "./message-limits.ts"
 import { answerNext } from "./next.ts"
+import { asClientError, openRegistration, openSigned } from "./opening.ts"
 import { changesTooFast, refusal, WRITE_TRIES } from "./refusal.ts"
 import type { PullCredentials } from "./registries.ts"
 import {
@@ -151,7 +143,8 @@ export class Gateway {
    * Binds the Launch to the agent's keys, or finds that it is bound to them, and returns the run. Call `admit` first.
    */
   async register(message: Message): Promise<RegisterResponse> {
-    const request = await openRegistration(message)
+    const request = await openRegistration("register", message.jws, RegisterRequestSchema)
+    requireLaunch(request, message.launch)
     const { launch, isFirst } = await this.#bind(message.launch, request)
     const { run, offer, job } = launch.spec
     try {
@@ -167,8 +160,7 @@ export class Gateway {
         gpus,
         ...(run.volumes && { buckets }),
         ...(registry && { registry }),
-        // A VM of the local cloud is a process on a host that it shares with all others.
-        ...(offer.cloud === "local" && { sharedHost: { memoryMib: Math.max(1, Math.floor(offer.memoryGib * 1024)) } }),
+        ...(isOnSharedHost(offer) && { sharedHost: { memoryMib: containerMemoryMib(offer) } }),
       }
       const sealed = await sealOrder(order, request.encryptionKey)
       return { order: sealed, heartbeatSeconds: this.#heartbeatSeconds, time: this.#options.clock.now().getTime() }
@@ -394,7 +386,8 @@ export class Gateway {
     const isAnswered = !isOver(bound.launch) || (kind === "next" && bound.launch.status?.handedTo !== undefined)
     if (!isAnswered) throw refusal("launch-not-current", "The Launch has ended: power off.")
     await asClientError(() => checkShape(kind, jws))
-    const content = await openMessage(kind, { launch: name, jws, key: bound.agent.signingKey }, schema)
+    const content = await openSigned(kind, { jws, key: bound.agent.signingKey }, schema)
+    requireLaunch(content, name)
     return { ...bound, content }
   }
 
@@ -438,41 +431,14 @@ function finishReasonOf(error: unknown): FinishReason | undefined {
   return error instanceof BucketAccessError ? "VolumeMountFailed" : undefined
 }
 
-function holds(agent: AgentStatus, request: RegisterRequest): boolean {
-  return agent.signingKey === request.signingKey && agent.encryptionKey === request.encryptionKey
-}
-
-type Signed = Pick<Message, "launch" | "jws">
-
-/** Opens a registration, which is signed with the key that it contains. */
-async function openRegistration(message: Signed): Promise<RegisterRequest> {
-  const claimed = await asClientError(() => check(RegisterRequestSchema, unverifiedMessage(message.jws), "The message"))
-  await asClientError(() => checkEncryptionKey(claimed.encryptionKey))
-  return await openMessage("register", { ...message, key: claimed.signingKey }, RegisterRequestSchema)
-}
-
-async function openMessage<T extends TSchema>(
-  kind: MessageKind,
-  { jws, key, launch }: Signed & { key: string },
-  schema: T,
-): Promise<Static<T>> {
-  const opened = await asClientError(() => verifyMessage(kind, jws, key))
-  const message = await asClientError(() => check(schema, opened, "The message"))
-  if ((message as { launch?: string }).launch === launch) return message
+/** @throws Problem 401 if the agent has signed the message for another Launch */
+function requireLaunch(message: unknown, launch: string): void {
+  if ((message as { launch?: string }).launch === launch) return
   throw refusal("agent-not-authentic", "The message is for a different Launch than the URL.")
 }
 
-/** Converts errors in a message to 400 and 401. */
-async function asClientError<Result>(open: () => Result | Promise<Result>): Promise<Result> {
-  try {
-    return await open()
-  } catch (error) {
-    if (error instanceof errors.JWSSignatureVerificationFailed) {
-      throw refusal("agent-not-authentic", "The message is not signed with the key that holds this Launch.")
-    }
-    if (error instanceof errors.JOSEError || error instanceof TypeError) throw badRequest(error.message)
-    throw error
-  }
+function holds(agent: AgentStatus, request: RegisterRequest): boolean {
+  return agent.signingKey === request.signingKey && agent.encryptionKey === request.encryptionKey
 }
 
 /**

@@ -5,6 +5,9 @@ import { MinuteLimit } from "../http/rate-limits.ts"
 /** Maximum messages of one kind per Launch and minute. 600 pieces of log are 157 MB. */
 const LAUNCH_MESSAGES_PER_MINUTE = 600
 
+/** Maximum messages of one kind per machine and minute. A host sends a handful. */
+const MACHINE_MESSAGES_PER_MINUTE = 120
+
 /** Maximum number of archives that one Launch fetches in a minute. One is enough, unless connections break. */
 const LAUNCH_WORKDIRS_PER_MINUTE = 6
 
@@ -22,6 +25,11 @@ export class MessageLimits {
     name: "launch",
     perMinute: LAUNCH_MESSAGES_PER_MINUTE,
     subject: "Too many messages of this kind from this Launch",
+  })
+  readonly #perMachine = new MinuteLimit({
+    name: "machine",
+    perMinute: MACHINE_MESSAGES_PER_MINUTE,
+    subject: "Too many messages of this kind from this machine",
   })
   readonly #workdirsPerLaunch = new MinuteLimit({
     name: "workdir",
@@ -42,6 +50,12 @@ export class MessageLimits {
   /** Charges a Launch for a message of its VM. @throws Problem 429 */
   async chargeLaunch(launch: string, kind: string): Promise<void> {
     const refusal = await this.#perLaunch.count(`${kind}/${launch}`)
+    if (refusal !== undefined) throw refusal
+  }
+
+  /** Charges a machine for a message of its host. @throws Problem 429 */
+  async chargeMachine(machine: string, kind: string): Promise<void> {
+    const refusal = await this.#perMachine.count(`${kind}/${machine}`)
     if (refusal !== undefined) throw refusal
   }
 

@@ -11,6 +11,7 @@ import { runIn } from "../../core/kube/flow.ts"
 import { OUTPUT_PATH } from "../../core/protocol/output.ts"
 import {
   ARCHIVE_CONTENT_TYPE,
+  type HostMessageKind,
   JWS_CONTENT_TYPE,
   LOG_CHUNK_BYTES,
   LOG_MARKS,
@@ -20,6 +21,8 @@ import { notFound, Problem } from "../http/problem.ts"
 import { FailureLimit } from "../http/rate-limits.ts"
 import { bootFailureHandlers } from "./boot-failure.ts"
 import { type AdmittedKind, Gateway, type GatewayOptions, type Message } from "./gateway.ts"
+import { type HostMessage, Hosts, type HostsOptions } from "./hosts.ts"
+import type { MachineRef } from "./machines.ts"
 import { bearerTokenIn, LAUNCH_NAME, MESSAGE_BYTES } from "./messages.ts"
 import { outputHandler } from "./output.ts"
 import { ownerHandler, type ReadLeader } from "./owner.ts"
@@ -39,7 +42,7 @@ const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures
  * must follow it. Limits count per replica.
  */
 export function gatewayRouter(
-  options: GatewayOptions & { readLeader: ReadLeader },
+  options: GatewayOptions & Pick<HostsOptions, "machines"> & { readLeader: ReadLeader },
   gateway = new Gateway(options),
 ): Router {
   const failures = new FailureLimit(FAILURES)
@@ -80,13 +83,14 @@ export function gatewayRouter(
   receive("workdir", MESSAGE_BYTES, async (message, res) =>
     sendArchive(res, await gateway.openWorkdir(message), options.logger),
   )
+  addHostRoutes(router, new Hosts(options))
   router.get(OUTPUT_PATH, outputHandler(options, bearerToken))
   router.get(OWNER_PATH, ownerHandler(options, options.readLeader, bearerToken))
   router.post("/launches/:launch/boot-failure", admit("boot-failure"), bootFailureHandlers(options))
   router.use((_req, _res, next) =>
     next(
       notFound(
-        "Agents POST to launches/{launch}/register, report, logs, volumes, workdir or next; VMs to boot-failure.",
+        "Agents POST to launches/{launch}/register, report, logs, volumes, workdir or next; VMs to boot-failure; hosts to machines/{namespace}/{name}/join or beat.",
       ),
     ),
   )
@@ -95,6 +99,36 @@ export function gatewayRouter(
   }
   router.use(countFailure)
   return router
+}
+
+/** Adds the messages of the hosts that people have joined. */
+function addHostRoutes(router: Router, hosts: Hosts): void {
+  router.use("/machines/:namespace/:name", (req, _res, next) => {
+    const machine = machineOf(req)
+    if (!LAUNCH_NAME.test(machine.namespace) || !LAUNCH_NAME.test(machine.name))
+      return next(notFound("There is no machine of this name."))
+    runIn(hosts.flowOf(machine), next)
+  })
+  const receive = (kind: HostMessageKind, act: (message: HostMessage, hangUp: AbortSignal) => Promise<object>) => {
+    const admit: RequestHandler = async (req, res, next) => {
+      await hosts.admit(kind, { machine: machineOf(req), token: bearerToken(req) })
+      noteFromVm(res)
+      next()
+    }
+    router.post(
+      `/machines/:namespace/:name/${kind}`,
+      admit,
+      jwsBody(MESSAGE_BYTES),
+      async (req: Request, res: Response) => {
+        const hangUp = new AbortController()
+        res.once("close", () => hangUp.abort())
+        const jws: string = typeof req.body === "string" ? req.body : ""
+        answer(res, await act({ machine: machineOf(req), jws, token: bearerToken(req) }, hangUp.signal))
+      },
+    )
+  }
+  receive("join", (message) => hosts.join(message))
+  receive("beat", (message, hangUp) => hosts.beat(message, hangUp))
 }
 
 /** Answers the error of a report that was read without Express (reports.ts). Its sender has sent the Launch's token. */
@@ -148,6 +182,10 @@ function jwsBody(bytes: number): RequestHandler[] {
 
 function launchOf(req: Request): string {
   return String(req.params["launch"])
+}
+
+function machineOf(req: Request): MachineRef {
+  return { namespace: String(req.params["namespace"]), name: String(req.params["name"]) }
 }
 
 function bearerToken(req: Request): string | undefined {

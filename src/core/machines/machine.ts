@@ -1,4 +1,4 @@
-import { secondsBetween } from "../apis/clock.ts"
+import { secondsBetween, timestamp } from "../apis/clock.ts"
 import { defined } from "../apis/defined.ts"
 import { type Host, type MachineLaunch, OWN_CLOUD, OWN_REGION, type StoredMachine } from "../apis/machine.ts"
 import type { Offer } from "../apis/offer.ts"
@@ -21,6 +21,9 @@ export const BEAT_SECONDS = 30
 /** Age of a host's last written heartbeat from which the next one is written, seconds. */
 export const WRITE_BEAT_SECONDS = 45
 
+/** Time in which a host has to register for a Launch that got its machine, seconds. */
+export const MACHINE_START_SECONDS = 120
+
 /** Age of a host's last written heartbeat from which it gets no job, seconds. */
 export const SILENT_SECONDS = 150
 
@@ -36,16 +39,22 @@ export type RunState =
   | { is: "over"; launch: MachineLaunch; endTime: string; isLost: boolean }
   | { is: "none" }
 
-/** Returns what is known of the Launch that has a machine, or had it last. Pure. */
+/**
+ * Returns what is known of the Launch that has a machine, or had it last. Pure. The gateway writes `running` before it gives
+ * the Launch to the host, in the version that was read. So a Launch whose end was asked for before that never runs.
+ */
 export function runOn({ status }: StoredMachine, now: Date): RunState {
   const { launch, host } = status ?? {}
   if (launch === undefined || host === undefined) return { is: "none" }
-  if (host.freed === launch.name)
-    return { is: "over", launch, endTime: host.freedTime ?? launch.createTime, isLost: false }
+  const { name, createTime, endTime } = launch
+  const over = (at: string, isLost = false): RunState => ({ is: "over", launch, endTime: at, isLost })
+  if (host.freed === name) return over(host.freedTime ?? createTime)
+  const isGiven = host.running === name
+  if (!isGiven && endTime !== undefined) return over(endTime)
   const end = leaseEnd(host)
-  if (end <= now) return { is: "over", launch, endTime: end.toISOString(), isLost: true }
-  if (launch.endTime !== undefined) return { is: "ending", launch }
-  return { is: host.running === launch.name ? "running" : "assigned", launch }
+  if (end <= now) return over(timestamp(end), true)
+  if (endTime !== undefined) return { is: "ending", launch }
+  return { is: isGiven ? "running" : "assigned", launch }
 }
 
 /** Reason why a machine gets no job now. */

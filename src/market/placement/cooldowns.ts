@@ -1,6 +1,7 @@
 import { seriesOf } from "../../clouds/machines/machines.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { OWN_CLOUD } from "../../core/apis/machine.ts"
 import { offerKey } from "../../core/apis/offer.ts"
 import { type Cooldown, isWhole, type Scope } from "../router/cooldown.ts"
 import type { Viewer } from "./holders.ts"
@@ -49,6 +50,8 @@ export function findCooldowns(
 ): Cooldown[] {
   const reports = launches
     .failed()
+    // What an own machine can do now is known from its status, not from what it did before.
+    .filter(({ spec }) => spec.offer.cloud !== OWN_CLOUD)
     .flatMap((launch) => toReport(launch, viewer) ?? [])
     // A wrong clock wrote a time in the future. Ignoring it bounds each cooldown by now and its maximum.
     .filter(({ time }) => time <= now.getTime() && time > now.getTime() - HORIZON_MS)

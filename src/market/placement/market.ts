@@ -4,6 +4,7 @@ import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
 import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
+import type { StoredMachine } from "../../core/apis/machine.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
 import { isKept, keptVms } from "../../core/reuse/reuse.ts"
 import type { Offers } from "../catalogue/offers.ts"
@@ -27,6 +28,7 @@ import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
 import { type LinePlace, type LineRoom, type LineTerms, placeBehind, type Waiter } from "./line.ts"
+import { type OwnOffer, ownOffers, withOwnOffers } from "./machines.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -65,6 +67,8 @@ export interface Market {
   image?: ImageState
   /** VMs of the project that are idle, the latest first, or about to be. Absent: there are none. */
   kept?: readonly StoredLaunch[]
+  /** Machines of the project. Absent: it has none. `offers` has their offers. */
+  own?: readonly OwnOffer[]
   /** Amount that the job may still spend. Absent: it has no limit of its own. */
   budget?: Budget | undefined
   /** Known architectures of the agent's image. Absent if VMs need none, or no registry is asked. */
@@ -205,6 +209,8 @@ export interface MarketSources {
   statements: { store: Pick<CachedObjects<StoredStatement>, "list" | "byIndex"> }
   /** Launches with the options `LAUNCH_CACHE`. */
   launches: { store: CachedObjects<StoredLaunch> }
+  /** Machines that people own. Absent: there are none. */
+  machines?: { store: Pick<CachedObjects<StoredMachine>, "list"> }
 }
 
 /** Returns the current market of a namespace's project. */
@@ -215,9 +221,10 @@ export function buildMarket(
   settings: JobSettings,
 ): Market {
   const now = sources.clock.now()
+  const own = ownOffers(sources.machines?.store.list() ?? [], namespace, now)
   const facts = {
     namespace,
-    offers: sources.offers.current(),
+    offers: withOwnOffers(sources.offers.current(), own),
     launchAccounts: sources.launchAccounts.of(namespace),
     deniedAccounts: sources.launchAccounts.refused?.(namespace) ?? [],
     agentImage: sources.agentImage?.(),
@@ -226,7 +233,7 @@ export function buildMarket(
     tenants: sources.tenants,
     preemptions: ledger.preemptions,
   }
-  return { ...appraise(facts, now, settings), kept: keptVms(ledger.unmarked(namespace)) }
+  return { ...appraise(facts, now, settings), kept: keptVms(ledger.unmarked(namespace)), own }
 }
 
 function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {

@@ -2,6 +2,7 @@ import { timestamp } from "../../core/apis/clock.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { JobReason, type JobSpec, type StoredJob } from "../../core/apis/job.ts"
+import { OWN_CLOUD } from "../../core/apis/machine.ts"
 import type { Prerequisite, PrerequisiteName } from "../../core/apis/prerequisites.ts"
 import { sumOfParts } from "../../core/apis/price.ts"
 import type { SecretRefs } from "../../core/apis/secret-env.ts"
@@ -28,6 +29,7 @@ import { explainTakeover, findTakeover, type Takeover, type TakeoverTerms } from
 import { type Buckets, choosePlatform, type Images, reasonToWait, requiredDiskGib, whenVolumesFound } from "./inputs.ts"
 import { LaunchLedger } from "./ledger.ts"
 import { type Amounts, compareWaiters, isDue, type LinePlace, lineText, toWaiter } from "./line.ts"
+import { ownCooldowns } from "./machines.ts"
 import {
   buildMarket,
   expectedRunSeconds,
@@ -158,11 +160,13 @@ function allowedClouds({ clouds }: Requirements, { launchAccounts }: Market): st
 /** Returns the inputs of routing besides the job's requirements and the offers. */
 function createContext(
   job: Pick<StoredJob, "spec">,
-  { launchAccounts, cooldowns, levels, image, budget, preemptionRates, buckets = [] }: Market,
+  { launchAccounts, levels, image, budget, preemptionRates, own = [], buckets = [], ...market }: Market,
   now: Date,
   settings: JobSettings,
 ): RouteContext<LaunchAccount> {
   const expectedSeconds = expectedRunSeconds(job, settings)
+  const later = new Date(now.getTime() + settings.capRetrySeconds * 1000)
+  const cooldowns = [...market.cooldowns, ...ownCooldowns(own, requiredDiskGib(job.spec, image, OWN_CLOUD), later)]
   const requiredGib = (cloud: string) => requiredDiskGib(job.spec, image, cloud)
   const room = roomUnder(levels)
   const isStrict = budget !== undefined || hasStrictCap(levels)

@@ -8,6 +8,7 @@ import type { PartPrices } from "./parts.ts"
 import {
   createTable,
   type GroupsOf,
+  joinTables,
   type Machine,
   Numbering,
   type OfferTable,
@@ -169,6 +170,11 @@ export class Catalogue {
     const groupsOf = (cloud: string, region: string) =>
       this.table.regions.find((known) => known.cloud === cloud && known.name === region)?.groups ?? []
     return createCatalogue(offers, groupsOf, this.#parts)
+  }
+
+  /** Returns a catalogue with these offers too, which it does not have yet. */
+  with(offers: readonly Offer[]): Catalogue {
+    return new Catalogue(joinTables(this.table, createTable(offers)), this.#parts)
   }
 
   /** Yields every offer, in the order of the rows. */

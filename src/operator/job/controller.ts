@@ -2,9 +2,11 @@ import { findCondition } from "../../core/apis/conditions.ts"
 import type { StoredConnection } from "../../core/apis/connection.ts"
 import { isTerminal, JOB_FINALIZER, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
+import type { StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
 import { endedBy } from "../../core/identity/projects.ts"
 import type { Change } from "../../core/kube/store.ts"
+import { servesNamespace, whyUnavailable } from "../../core/machines/machine.ts"
 import { idlenessOf } from "../../core/reuse/reuse.ts"
 import {
   Controller,
@@ -55,7 +57,7 @@ function hasBegunOrShallEnd(job: StoredJob | undefined, { launches }: JobControl
 }
 
 function createSources(options: JobControllerDependencies): Source[] {
-  const { jobs, launches, endReaders = [], prerequisites, connections, envSecrets, tenancy } = options
+  const { jobs, launches, endReaders = [], prerequisites, connections, machines, envSecrets, tenancy } = options
   const sources = [watchSource(jobs), watchSource(launches, jobOf), ...endReaders.map(({ source }) => source)]
   sources.push(
     ...prerequisites.jobSources(),
@@ -75,6 +77,8 @@ function createSources(options: JobControllerDependencies): Source[] {
     sources.push(watchSource(projects, (change) => endedBy(change, projects.store).flatMap(waiting)))
     sources.push(watchSource(organizations, (change) => endedBy(change, projects.store).flatMap(waiting)))
   }
+  if (machines !== undefined)
+    sources.push(watchSource(machines, (change) => machineTakersOf(change, jobs.store.list())))
   if (connections === undefined) return sources
   const woken = ({ old, current }: Change<StoredConnection>) =>
     current === undefined || standing(old) === standing(current) ? [] : waiting(current.metadata.namespace)
@@ -96,6 +100,23 @@ function takersOf({ old, current }: Change<StoredLaunch>, jobs: readonly StoredJ
   return lineUp(takers)
     .slice(0, MOST_TAKERS)
     .map(({ key }) => key)
+}
+
+/** Returns the keys of the jobs that may get a machine which has become free, in the order of the line. */
+function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly StoredJob[]): string[] {
+  if (current === undefined || isFree(old) || !isFree(current)) return []
+  const takers = jobs.filter(
+    ({ metadata, status }) => status?.phase === "queued" && servesNamespace(current, metadata.namespace ?? ""),
+  )
+  return lineUp(takers)
+    .slice(0, MOST_TAKERS)
+    .map(({ key }) => key)
+}
+
+/** Returns true if nothing but the time since its last heartbeat keeps a machine from having a job. */
+function isFree(machine: StoredMachine | undefined): boolean {
+  const heard = machine?.status?.host?.lastHeartbeatTime
+  return machine !== undefined && heard !== undefined && whyUnavailable(machine, new Date(heard)) === undefined
 }
 
 /** Returns the fields that determine if a connection is usable. Other changes do not requeue jobs. */

@@ -4,6 +4,7 @@ import type { StoredConnection } from "../../core/apis/connection.ts"
 import type { StoredJob } from "../../core/apis/job.ts"
 import type { HeartbeatTimes, Launch, StoredLaunch } from "../../core/apis/launch.ts"
 import type { Logger } from "../../core/apis/logger.ts"
+import type { StoredMachine } from "../../core/apis/machine.ts"
 import type { StoredOrganization } from "../../core/apis/organization.ts"
 import type { StoredProject } from "../../core/apis/project.ts"
 import type { StoredStatement } from "../../core/apis/statement.ts"
@@ -68,6 +69,8 @@ export interface JobControllerDependencies {
    * Connections, if the installation has them. One that becomes able to pay requeues the waiting jobs of its namespace.
    */
   connections?: Reflector<StoredConnection>
+  /** Machines that people own. Absent: there are none. */
+  machines?: Reflector<StoredMachine>
   /** Copies credentials. Present with connections. */
   copyCredentials?: CopyCredentials
   /** Returns the VM image of a Launch if it is known. Absent: the launch controller asks for every Launch's image. */

@@ -7,14 +7,18 @@ import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core/apis/job.ts"
 import { LAUNCH_FINALIZER, type Launch, launchName, type StoredLaunch } from "../../core/apis/launch.ts"
+import { OWN_CLOUD } from "../../core/apis/machine.ts"
 import { ANNOTATIONS, API_VERSION, LABELS } from "../../core/apis/meta.ts"
+import type { Offer } from "../../core/apis/offer.ts"
 import { costOf, type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
 import { parseGib } from "../../core/apis/quantity.ts"
 import { rulesOf } from "../../core/apis/retry-rules.ts"
 import type { Reuse } from "../../core/apis/reuse.ts"
+import { MACHINE_START_SECONDS } from "../../core/machines/machine.ts"
 import { reuseOf, TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
 import { type Deadlines, longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { Takeover } from "../../market/placement/idle.ts"
+import type { JobSettings } from "../../market/placement/settings.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
 import type { InstallationFacts } from "./dependencies.ts"
@@ -85,6 +89,8 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
  */
 function keptBy({ job }: JobFacts, { placement, mayIdle }: LaunchChoice): Reuse | undefined {
   const { cloud, provisioning } = placement.offer
+  // An own machine is free for every job at once.
+  if (cloud === OWN_CLOUD) return undefined
   const isRefunded = provisioning === "spot" && (vmsOf(cloud)?.spot.freeSeconds ?? 0) > 0
   return !mayIdle || isRefunded ? undefined : reuseOf(job)
 }
@@ -99,15 +105,20 @@ function deadlinesOf(facts: JobFacts, choice: LaunchChoice): Deadlines & Pick<La
   const { placement } = choice
   const { startDeadlineSeconds } = settings
   const isTakeover = holderIn(placement) !== undefined
-  const boot = bootDeadlineOf(placement.offer)?.seconds ?? settings.bootDeadlineSeconds
   const longest = {
-    bootDeadlineSeconds: isTakeover ? TAKEOVER_SECONDS : boot,
+    bootDeadlineSeconds: isTakeover ? TAKEOVER_SECONDS : bootSeconds(placement.offer, settings),
     startDeadlineSeconds,
     lifetimeSeconds: vmLifetime(job, left.timeout, settings),
   }
   const deadlines = budget === undefined ? longest : withinBudget(longest, budget, highestPricesIn(placement))
   if (isTakeover || keptBy(facts, choice) === undefined) return deadlines
   return { ...deadlines, vmLifetimeSeconds: deadlines.lifetimeSeconds + WARM_VM_SECONDS }
+}
+
+/** Returns the time in which a new VM has to register, seconds. An own machine is on already. */
+function bootSeconds(offer: Offer, { bootDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds">): number {
+  if (offer.cloud === OWN_CLOUD) return MACHINE_START_SECONDS
+  return bootDeadlineOf(offer)?.seconds ?? bootDeadlineSeconds
 }
 
 /** Returns the names by which a Launch's cost and its VM count together with others. */

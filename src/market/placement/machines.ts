@@ -1,0 +1,80 @@
+import { OWN_CLOUD, type StoredMachine } from "../../core/apis/machine.ts"
+import { fromMetadataName } from "../../core/apis/names.ts"
+import { type Offer, offerKey } from "../../core/apis/offer.ts"
+import { offerOf, servesNamespace, type Unavailable, whyUnavailable } from "../../core/machines/machine.ts"
+import type { Catalogue } from "../router/catalogue.ts"
+import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
+
+/** A project's machine, as routing sees it: an offer that one job can have at a time. */
+export interface OwnOffer {
+  offer: Offer
+  /** Free space of its disk, GiB. Berth can't order another disk for it. */
+  diskGib: number
+  /** Reason why it gets no job now, for people. Absent: it is free. */
+  why?: string
+}
+
+/** Returns the machines that a project's jobs may run on, with those that are not free now. Pure. */
+export function ownOffers(machines: readonly StoredMachine[], namespace: string, now: Date): OwnOffer[] {
+  return machines.flatMap((machine) => {
+    const offer = offerOf(machine, namespace)
+    const facts = machine.status?.host?.facts
+    if (offer === undefined || facts === undefined || !servesNamespace(machine, namespace)) return []
+    const why = whyUnavailable(machine, now)
+    if (why === "deleted") return []
+    return [{ offer, diskGib: facts.diskGib, ...(why !== undefined && { why: unavailableText(machine, why) }) }]
+  })
+}
+
+/** Returns the account by which a project uses its machines; none without machines. */
+export function ownAccount(machines: readonly StoredMachine[], namespace: string): LaunchAccount[] {
+  const isAny = machines.some((machine) => machine.status?.host !== undefined && servesNamespace(machine, namespace))
+  return isAny ? [{ cloud: OWN_CLOUD, account: namespace }] : []
+}
+
+/** Returns why a machine gets no job now, for people. */
+export function unavailableText(machine: StoredMachine, why: Unavailable): string {
+  const { metadata, status } = machine
+  const name = `machine ${fromMetadataName(metadata.name)}`
+  const texts: Record<Unavailable, string> = {
+    notJoined: `${name} has not joined yet`,
+    silent: `${name} has sent nothing since ${status?.host?.lastHeartbeatTime}`,
+    unfit: `${name} can run no job: ${status?.host?.unfit}`,
+    unschedulable: `${name} is drained`,
+    deleted: `${name} is being removed`,
+    busy: `${name} has another job`,
+  }
+  return texts[why]
+}
+
+/** Returns the cooldowns of machines that are not free, or whose disk is too small for the job. Pure. */
+export function ownCooldowns(own: readonly OwnOffer[], requiredGib: number | undefined, until: Date): Cooldown[] {
+  return own.flatMap(({ offer, diskGib, why }) => {
+    const isSmall = requiredGib !== undefined && diskGib < requiredGib
+    const group =
+      why ??
+      (isSmall
+        ? `machine ${offer.instanceType} has ${diskGib} GiB of free disk, the job needs ${requiredGib}`
+        : undefined)
+    return group === undefined ? [] : [{ cloud: OWN_CLOUD, offer: offerKey(offer), until, cause: { group } }]
+  })
+}
+
+/** Catalogues with own machines, by the catalogue without them. Projects have few machines, which seldom change. */
+const extended = new WeakMap<Catalogue, Map<string, Catalogue>>()
+
+/** Number of projects whose catalogues are remembered. */
+const MOST_EXTENDED = 256
+
+/** Returns the catalogue with the offers of a project's machines. */
+export function withOwnOffers(catalogue: Catalogue, own: readonly OwnOffer[]): Catalogue {
+  if (own.length === 0) return catalogue
+  const offers = own.map(({ offer }) => offer)
+  const known = extended.get(catalogue) ?? new Map<string, Catalogue>()
+  extended.set(catalogue, known)
+  const key = JSON.stringify(offers)
+  const found = known.get(key) ?? catalogue.with(offers)
+  if (known.size >= MOST_EXTENDED) known.clear()
+  known.set(key, found)
+  return found
+}

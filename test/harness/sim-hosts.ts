@@ -1,0 +1,102 @@
+import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
+import {
+  type Host,
+  MACHINE_LEASE,
+  type MachineFacts,
+  type MachineSpec,
+  type StoredMachine,
+} from "../../src/core/apis/machine.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
+import { isConflict } from "../../src/core/kube/errors.ts"
+import { MACHINES } from "../../src/core/resources.ts"
+
+const FACTS: MachineFacts = { cpu: 8, memoryGib: 32, diskGib: 200, architecture: "amd64" }
+
+/** Writes what hosts say, like the gateway does: on the version that it read. */
+export class SimHosts {
+  /** Number of runs that hosts began, by Launch. */
+  readonly boots = new Map<string, number>()
+  readonly #client: KubeClient
+  readonly #clock: Pick<Clock, "now">
+  /** Hosts of which nothing is heard any more, by name. */
+  readonly #silent = new Set<string>()
+
+  constructor(client: KubeClient, clock: Pick<Clock, "now">) {
+    this.#client = client
+    this.#clock = clock
+  }
+
+  /** Creates a machine whose host has joined. */
+  async join(
+    ref: { namespace: string; name: string },
+    { spec = {}, facts = {} }: { spec?: Partial<MachineSpec>; facts?: Partial<MachineFacts> } = {},
+  ): Promise<void> {
+    await this.#client.create(MACHINES, { metadata: ref, spec: { joinNumber: 1, ...spec } } as StoredMachine)
+    await this.#write(ref, ({ spec: { leaseSeconds = MACHINE_LEASE.default } }) => ({
+      joinNumber: 1,
+      joinTime: this.#now(),
+      signingKey: "{}",
+      encryptionKey: "{}",
+      version: "test",
+      facts: { ...FACTS, ...facts },
+      sequence: 1,
+      leaseSeconds,
+    }))
+  }
+
+  /** Runs one step of all hosts of a namespace: each begins or ends a run as its machine's status says. */
+  async step(namespace: string): Promise<void> {
+    const { items } = await this.#client.list(MACHINES, { namespace })
+    for (const { metadata, status } of items) {
+      const { host, launch } = status ?? {}
+      if (host === undefined || launch === undefined || this.#silent.has(metadata.name)) continue
+      if (host.freed === launch.name) continue
+      const isGiven = host.running === launch.name
+      const ref = { namespace, name: metadata.name }
+      if (launch.endTime !== undefined) await this.free(ref)
+      else if (!isGiven && (await this.#write(ref, () => ({ running: launch.name })))) {
+        this.boots.set(launch.name, (this.boots.get(launch.name) ?? 0) + 1)
+      }
+    }
+  }
+
+  /** Says that nothing of a machine's Launch is left on its host. */
+  async free(ref: { namespace: string; name: string }): Promise<void> {
+    await this.#write(ref, ({ status }) => ({
+      running: null,
+      freed: status?.launch?.name ?? null,
+      freedTime: this.#now(),
+    }))
+  }
+
+  /** Renews the lease of a machine. */
+  async beat(ref: { namespace: string; name: string }): Promise<void> {
+    await this.#write(ref, () => ({}))
+  }
+
+  /** Lets a host vanish: it says nothing any more. */
+  vanish(name: string): void {
+    this.#silent.add(name)
+  }
+
+  /** Returns false if the machine has changed since it was read. */
+  async #write(
+    ref: { namespace: string; name: string },
+    change: (machine: StoredMachine) => { [Field in keyof Host]?: Host[Field] | null },
+  ): Promise<boolean> {
+    const machine = await this.#client.get(MACHINES, ref)
+    const host = { lastHeartbeatTime: this.#now(), ...change(machine) }
+    const merge = { metadata: { resourceVersion: machine.metadata.resourceVersion }, status: { host } }
+    try {
+      await this.#client.patchStatus(MACHINES, ref, { merge }, { fieldManager: "berth-gateway" })
+      return true
+    } catch (error) {
+      if (isConflict(error)) return false
+      throw error
+    }
+  }
+
+  #now(): string {
+    return timestamp(this.#clock.now())
+  }
+}
