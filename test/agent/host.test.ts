@@ -260,7 +260,6 @@ describe("a host without an answer of Berth", () => {
   it("does not take a job that is older than its lease", async () => {
     const { clock, bootClock } = hostClocks()
     const { machine, stop, exit } = await joined({ clock, bootClock })
-    const launch = await fixture.launch(shell("echo began"))
     await machine.waits()
     // The host is suspended between its message and the answer.
     clock.advance(1000)
