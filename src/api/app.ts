@@ -442,7 +442,7 @@ function jobParts(
   return {
     ...{ plan, hourlyPriceNow },
     catalogueErrorsIn: (namespace) => {
-      const own = () => ownOffers(caches.machines.store.list(), namespace, clock.now())
+      const own = () => ownOffers(caches.machines.store.list(), namespace)
       return catalogueCheck(() => withOwnOffers(catalogue(), own()), settings.clouds)
     },
     readUsage: (job, current) => usage.read(job, current),

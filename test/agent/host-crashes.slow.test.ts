@@ -29,13 +29,12 @@ const POINTS = CHANGES.flatMap(([change, what]) => [
 ])
 
 it.each(POINTS)("a host that is killed %s (%s) runs its job once, and is free", async (point) => {
-  const machine = ownMachine()
+  const machine = await ownMachine()
   const [dataDir, counts] = [await newDisk(), join(await newDisk(), "runs")]
-  const launch = await fixture.launch(shell(`echo said; echo run >> ${counts}`, { maxRetries: 2 }))
-  machine.assign(launch)
+  const launch = await machine.launch(shell(`echo said; echo run >> ${counts}`, { maxRetries: 2 }))
   const preload = new URL("host-crash.ts", import.meta.url).pathname
   const agent = startHostProcess("process", dataDir, {
-    ...{ token: machine.token(), node: ["--import", preload], env: { CRASH_AT: point } },
+    ...{ token: await machine.token(), node: ["--import", preload], env: { CRASH_AT: point } },
   })
   expect(await once(agent, "exit")).toEqual([null, "SIGKILL"])
   const { stop, exit } = await startHost({ runtime: "process", dataDir })

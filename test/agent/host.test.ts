@@ -5,10 +5,11 @@ import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import { systemBootClock } from "../../src/agent/host/lease.ts"
 import { processIdentity } from "../../src/agent/processes.ts"
+import { AGENT_VERSION } from "../../src/agent/session.ts"
 import { REFUSED_EXIT_CODE } from "../../src/core/machines/commands.ts"
 import { BEAT_SECONDS } from "../../src/core/machines/machine.ts"
 import { until } from "../harness/eventually.ts"
-import { filesOf, hostClocks, ownMachine, prepareHosts, startHost, startHostProcess } from "./hosts.ts"
+import { filesOf, hostClocks, joinedHost, ownMachine, prepareHosts, startHost, startHostProcess } from "./hosts.ts"
 import { fixture, gateway, kill, logShows, newDisk, prepareAgents, shell } from "./suite.ts"
 
 prepareAgents()
@@ -20,21 +21,18 @@ async function jsonIn(dataDir: string, name: string): Promise<Record<string, unk
   return JSON.parse(await readFile(join(dataDir, name), "utf8")) as Record<string, unknown>
 }
 
-/** Starts a host of a machine that it joins. */
-async function joined(options: Partial<Parameters<typeof startHost>[0]> = {}) {
-  const machine = ownMachine()
-  return { machine, ...(await startHost({ runtime: "process", token: machine.token(), ...options })) }
+/** Starts a host, without an engine, that joins as a new machine. */
+function joined(options: Partial<Parameters<typeof joinedHost>[0]> = {}) {
+  return joinedHost({ runtime: "process", ...options })
 }
 
 describe("a host that joins as a machine", () => {
   it("runs one job after another, each with keys, state and log of its own", async () => {
     const { machine, dataDir, exit, stop } = await joined()
-    const first = await fixture.launch(shell("echo first; touch left"))
-    machine.assign(first)
+    const first = await machine.launch(shell("echo first; touch left"))
     await machine.freed(first)
     expect(await filesOf({ dataDir })).toEqual(["host-state.json", "host.json"])
-    const second = await fixture.launch(shell("echo second; ls; exit 3"))
-    machine.assign(second)
+    const second = await machine.launch(shell("echo second; ls; exit 3"))
     await machine.freed(second)
     const launches = [first, second]
     const logs = await Promise.all(launches.map(async (launch) => (await gateway.logOf(launch)).toString()))
@@ -42,34 +40,31 @@ describe("a host that joins as a machine", () => {
     const agents = await Promise.all(launches.map((launch) => fixture.agentOf(launch)))
     expect(agents.map((agent) => agent?.finish?.reason)).toEqual(["Succeeded", "ContainerFailed"])
     expect(new Set(agents.map((agent) => agent?.signingKey)).size).toBe(2)
-    expect(agents.map((agent) => agent?.signingKey)).not.toContain(machine.joined?.signingKey)
+    expect(agents.map((agent) => agent?.signingKey)).not.toContain((await machine.host())?.signingKey)
     stop()
     expect(await exit).toEqual({ cause: "stopped" })
   })
 
-  it("says what it has, and then who runs and who is gone", async () => {
+  it("says what it has, which run it has, and that its agent was stopped", async () => {
     const { machine, stop, exit } = await joined()
-    const launch = await fixture.launch(shell("true"))
-    machine.assign(launch)
+    const launch = await machine.launch(shell("echo began; sleep 1"))
+    await logShows(launch, "began")
+    const before = await machine.host()
+    expect(before).toMatchObject({ running: launch.metadata.name, version: AGENT_VERSION })
+    expect(before?.facts.cpu).toBeGreaterThan(0)
+    expect(before?.facts.memoryGib).toBeGreaterThan(0)
     await machine.freed(launch)
-    const { name } = launch.metadata
-    expect(machine.joined?.facts.cpu).toBeGreaterThan(0)
-    expect(machine.joined?.facts.memoryGib).toBeGreaterThan(0)
-    const said = machine.beats.map(({ running, freed }) => [running, freed])
-    const changes = said.filter((pair, index) => JSON.stringify(pair) !== JSON.stringify(said[index - 1]))
-    expect(changes).toEqual([
-      [undefined, undefined],
-      [name, undefined],
-      [undefined, name],
-    ])
+    expect((await machine.host())?.unfit).toBeUndefined()
     stop()
     await exit
-    expect(machine.last).toMatchObject({ freed: name, unfit: "the machine's agent was stopped: start it again" })
+    expect(await machine.host()).toMatchObject({
+      ...{ freed: launch.metadata.name, unfit: "the machine's agent was stopped: start it again" },
+    })
   })
 
   it("keeps its keys where only its user can read them, and not the join token", async () => {
     const { machine, dataDir, stop, exit } = await joined()
-    await until("it waits", () => machine.last !== undefined)
+    await machine.waits()
     for (const name of await filesOf({ dataDir })) {
       expect((await stat(join(dataDir, name))).mode & 0o777).toBe(0o600)
       expect(await readFile(join(dataDir, name), "utf8")).not.toContain("bmj1.")
@@ -79,43 +74,42 @@ describe("a host that joins as a machine", () => {
   })
 
   it("repeats its join with the same keys when an answer is lost", async () => {
-    const machine = ownMachine()
+    const machine = await ownMachine()
     machine.lostAnswers = 1
-    const { stop, exit } = await startHost({ runtime: "process", token: machine.token() })
-    await until("it waits", () => machine.last !== undefined)
+    const { stop, exit } = await startHost({ runtime: "process", token: await machine.token() })
+    await machine.waits()
     stop()
     expect(await exit).toEqual({ cause: "stopped" })
   })
 
   it("needs no token after a restart, and ignores the one that it has used", async () => {
-    const machine = ownMachine()
-    const token = machine.token()
+    const machine = await ownMachine()
+    const token = await machine.token()
     const first = await startHost({ runtime: "process", token })
-    await until("it waits", () => machine.last !== undefined)
+    await machine.waits()
+    const keys = (await machine.host())?.signingKey
     first.stop()
     await first.exit
-    const keys = machine.joined?.signingKey
     for (const options of [{}, { token }]) {
-      const before = machine.beats.length
+      expect((await machine.host())?.unfit).toBeDefined()
       const again = await startHost({ runtime: "process", dataDir: first.dataDir, ...options })
-      await until("it waits again", () => machine.beats.length > before)
-      expect(machine.last?.unfit).toBeUndefined()
+      await until("it waits again", async () => (await machine.host())?.unfit === undefined)
       again.stop()
       await again.exit
     }
-    expect(machine.joined?.signingKey).toBe(keys)
+    expect((await machine.host())?.signingKey).toBe(keys)
   })
 
   it("takes new keys with a later token", async () => {
     const { machine, dataDir, stop, exit } = await joined()
-    await until("it waits", () => machine.last !== undefined)
+    await machine.waits()
     stop()
     await exit
-    const keys = machine.joined?.signingKey
-    machine.beats.length = 0
-    const again = await startHost({ runtime: "process", dataDir, token: machine.token() })
-    await until("it waits again", () => machine.last !== undefined)
-    expect(machine.joined?.signingKey).not.toBe(keys)
+    const keys = (await machine.host())?.signingKey
+    const again = await startHost({ runtime: "process", dataDir, token: await machine.token() })
+    await machine.waits()
+    expect((await machine.host())?.joinNumber).toBe(2)
+    expect((await machine.host())?.signingKey).not.toBe(keys)
     again.stop()
     await again.exit
   })
@@ -125,24 +119,30 @@ describe("a host that joins as a machine", () => {
     await expect(exit).rejects.toThrow("this host has not joined as a machine yet: give it a join token")
   })
 
-  it.each([
-    ["was used already", "join-token-used", { expiresIn: 3600 }],
-    ["has expired", "join-token-expired", { expiresIn: -1 }],
-  ])("ends with a message for its owner if the token %s", async (why, refusal, { expiresIn }) => {
-    const machine = ownMachine()
-    const token = machine.token({ expiresIn })
-    if (refusal === "join-token-used") {
-      const other = await startHost({ runtime: "process", token })
-      await until("the other host waits", () => machine.last !== undefined)
-      other.stop()
-      await other.exit
-    }
+  it("ends with a message for its owner if the token was used already", async () => {
+    const { machine, stop, exit } = await joined()
+    await machine.waits()
+    const token = await machine.token()
+    const other = await startHost({ runtime: "process", token })
+    await until("the other host has joined", async () => (await machine.host())?.joinNumber === 2)
     const dataDir = await newDisk()
     const child = startHostProcess("process", dataDir, { token })
-    const [code] = (await once(child, "exit")) as [number]
-    expect(code).toBe(REFUSED_EXIT_CODE)
-    expect(await child.said).toContain(`This host is not machine ${machine.name}: the join token ${why}`)
+    expect(await once(child, "exit")).toEqual([REFUSED_EXIT_CODE, null])
+    expect(await child.said).toContain(
+      `Berth rejects this host as machine ${machine.name}. The join token was used, or a later one was made.`,
+    )
     expect(await filesOf({ dataDir })).toEqual([])
+    other.stop()
+    await other.exit
+    stop()
+    // Its place is the other one's.
+    expect((await exit).cause).toBe("refused")
+  })
+
+  it("ends with a message for its owner if the token has expired", async () => {
+    const machine = await ownMachine()
+    const { exit } = await startHost({ runtime: "process", token: await machine.token({ expiresIn: -1 }) })
+    expect(await exit).toEqual({ cause: "refused", message: expect.stringContaining("The join token has expired.") })
   })
 })
 
@@ -150,10 +150,9 @@ describe("a host with a job", () => {
   it("ends it on request, and is free", async () => {
     const { clock, bootClock } = hostClocks()
     const { machine, stop, exit } = await joined({ clock, bootClock })
-    const launch = await fixture.launch(shell(`trap 'echo bye; exit 0' TERM; ${FOREVER}`))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`trap 'echo bye; exit 0' TERM; ${FOREVER}`))
     await logShows(launch, "began")
-    machine.stop(launch)
+    await machine.stop()
     clock.advance(BEAT_SECONDS)
     await machine.freed(launch)
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
@@ -166,30 +165,28 @@ describe("a host with a job", () => {
 
   it("ends it when its agent is stopped, and reports that", async () => {
     const { machine, dataDir, stop, exit } = await joined()
-    const launch = await fixture.launch(shell(`trap 'echo bye; exit 3' TERM; ${FOREVER}`))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`trap 'echo bye; exit 3' TERM; ${FOREVER}`))
     await logShows(launch, "began")
     stop()
     expect(await exit).toEqual({ cause: "stopped" })
     expect((await fixture.agentOf(launch))?.finish).toMatchObject({ reason: "Stopped", exitCode: 3 })
     expect((await gateway.logOf(launch)).toString()).toBe("began\nbye\n")
-    expect(machine.last).toMatchObject({ freed: launch.metadata.name, unfit: expect.any(String) })
+    expect(await machine.host()).toMatchObject({ freed: launch.metadata.name, unfit: expect.any(String) })
     expect(await filesOf({ dataDir })).toEqual(["host-state.json", "host.json"])
   })
 
   it("ends it and forgets everything when the machine is removed", async () => {
     const { clock, bootClock } = hostClocks()
     const { machine, dataDir, exit } = await joined({ clock, bootClock })
-    const launch = await fixture.launch(shell(`echo $$; ${FOREVER}`))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`echo $$; ${FOREVER}`))
     await logShows(launch, "began")
     const pid = Number.parseInt((await gateway.logOf(launch)).toString(), 10)
     expect(processIdentity(pid)).toBeDefined()
-    machine.refusal = "unknown-machine"
+    await machine.remove()
     clock.advance(BEAT_SECONDS)
     expect(await exit).toEqual({
       cause: "refused",
-      message: expect.stringContaining("there is no such machine any more: as the test says"),
+      message: expect.stringContaining(`Berth rejects this host as machine ${machine.name}. The machine was removed`),
     })
     expect(processIdentity(pid)).toBeUndefined()
     expect(await filesOf({ dataDir })).toEqual([])
@@ -200,8 +197,7 @@ describe("a host without an answer of Berth", () => {
   it("ends its job before its lease is over, and is free when Berth answers again", async () => {
     const { clock, bootClock } = hostClocks()
     const { machine, dataDir, stop, exit } = await joined({ clock, bootClock })
-    const launch = await fixture.launch(shell(`trap '' TERM; echo $$; ${FOREVER}`))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`trap '' TERM; echo $$; ${FOREVER}`))
     await logShows(launch, "began")
     await machine.running(launch)
     const pid = Number.parseInt((await gateway.logOf(launch)).toString(), 10)
@@ -224,8 +220,7 @@ describe("a host without an answer of Berth", () => {
     const { boot, seconds } = systemBootClock()
     const bootClock = { boot, seconds: () => seconds() + suspended }
     const { machine, stop, exit } = await joined({ bootClock })
-    const launch = await fixture.launch(shell(`trap '' TERM; echo $$; ${FOREVER}`, { terminationGraceSeconds: 600 }))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`trap '' TERM; echo $$; ${FOREVER}`, { terminationGraceSeconds: 600 }))
     await logShows(launch, "began")
     await machine.running(launch)
     const pid = Number.parseInt((await gateway.logOf(launch)).toString(), 10)
@@ -245,12 +240,11 @@ describe("a host without an answer of Berth", () => {
     ["its lease is over", () => hostClocks(), 5000],
     ["its machine was rebooted", () => hostClocks("another boot"), 0],
   ])("cleans up, and runs nothing, if it was killed and %s", async (_why, clocks, ahead) => {
-    const machine = ownMachine()
+    const machine = await ownMachine()
     const dataDir = await newDisk()
-    const agent = startHostProcess("process", dataDir, { token: machine.token() })
+    const agent = startHostProcess("process", dataDir, { token: await machine.token() })
     const counted = join(await newDisk(), "runs")
-    const launch = await fixture.launch(shell(`echo run >> ${counted}; ${FOREVER}`, { maxRetries: 3 }))
-    machine.assign(launch)
+    const launch = await machine.launch(shell(`echo run >> ${counted}; ${FOREVER}`, { maxRetries: 3 }))
     await logShows(launch, "began")
     await machine.running(launch)
     await kill(agent)
@@ -266,15 +260,11 @@ describe("a host without an answer of Berth", () => {
   it("does not take a job that is older than its lease", async () => {
     const { clock, bootClock } = hostClocks()
     const { machine, stop, exit } = await joined({ clock, bootClock })
-    const launch = await fixture.launch(shell("echo began"))
-    let late = 0
-    machine.onBeat = () => {
-      // The host was suspended between its message and the answer.
-      if (late++ < 2) clock.advance(1000)
-    }
-    machine.assign(launch)
+    await machine.waits()
+    // The host is suspended between its message and the answer.
+    clock.advance(1000)
+    const launch = await machine.launch(shell("echo began"))
     await machine.freed(launch)
-    expect(late).toBeGreaterThan(2)
     expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Succeeded")
     stop()
     await exit
@@ -284,13 +274,11 @@ describe("a host without an answer of Berth", () => {
     const { clock, bootClock } = hostClocks()
     clock.setWrong(wrong)
     const { machine, stop, exit } = await joined({ clock, bootClock })
-    const first = await fixture.launch(shell("echo first; sleep 1"))
-    machine.assign(first)
+    const first = await machine.launch(shell("echo first; sleep 1"))
     await logShows(first, "first")
     clock.setWrong(-wrong)
     await machine.freed(first)
-    const second = await fixture.launch(shell("echo second"))
-    machine.assign(second)
+    const second = await machine.launch(shell("echo second"))
     await machine.freed(second)
     for (const launch of [first, second]) expect((await fixture.agentOf(launch))?.finish?.reason).toBe("Succeeded")
     stop()

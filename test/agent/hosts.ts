@@ -7,7 +7,7 @@ import { type HostExit, type HostOptions, runHost } from "../../src/agent/host/m
 import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { OwnMachine } from "./own-machine.ts"
-import { gateway, interceptBy, kill, newDisk } from "./suite.ts"
+import { fixture, gateway, interceptBy, kill, newDisk } from "./suite.ts"
 
 const processes: ChildProcess[] = []
 const stops: AbortController[] = []
@@ -21,9 +21,9 @@ export function prepareHosts(): void {
   })
 }
 
-/** Returns a machine that no host has joined yet. */
-export function ownMachine(): OwnMachine {
-  const machine = new OwnMachine((launch) => gateway.userData(launch))
+/** Creates a machine that no host has joined yet. */
+export async function ownMachine(): Promise<OwnMachine> {
+  const machine = await OwnMachine.create(fixture)
   interceptBy(machine.handler)
   return machine
 }
@@ -67,6 +67,12 @@ export function startHostProcess(
   })
   processes.push(child)
   return Object.assign(child, { said: text(child.stderr) })
+}
+
+/** Starts the agent of a host that joins as a new machine. */
+export async function joinedHost(options: Partial<HostOptions> & Pick<HostOptions, "runtime">) {
+  const machine = await ownMachine()
+  return { machine, ...(await startHost({ token: await machine.token(), ...options })) }
 }
 
 /** Returns the names of the files that a host has, without its lock. */

@@ -3,7 +3,7 @@ import { type Clock, systemClock, timestamp } from "../../core/apis/clock.ts"
 import type { MachineFacts } from "../../core/apis/machine.ts"
 import { type BeatResponse, claimsIn, type JoinClaims } from "../../core/protocol/machines.ts"
 import { generateAgentKeys, openBootConfig } from "../../core/protocol/messages.ts"
-import type { BootConfig, Refusal } from "../../core/protocol/protocol.ts"
+import type { BootConfig } from "../../core/protocol/protocol.ts"
 import { type LaunchOptions, whenAborted } from "../context.ts"
 import { acquireLock, makeDataDir } from "../disk.ts"
 import { whyNoSpace } from "../disk-space.ts"
@@ -112,7 +112,9 @@ class Host {
 
   get #identity(): Identity {
     const { identity } = this.#disk
-    if (identity === undefined) throw new TypeError("this host has not joined as a machine yet: give it a join token")
+    const isJoined = identity?.machineToken !== undefined || this.#options.token !== undefined
+    if (identity === undefined || !isJoined)
+      throw new TypeError("this host has not joined as a machine yet: give it a join token")
     return identity
   }
 
@@ -342,17 +344,9 @@ class Host {
   }
 }
 
-/** What a person can do about a refusal, beside a new join. */
-const CAUSES: Partial<Record<Refusal, string>> = {
-  "unknown-machine": "there is no such machine any more",
-  "join-token-used": "the join token was used already, or there is a later one",
-  "join-token-expired": "the join token has expired",
-}
-
-function refusalText({ refusal, detail }: RefusedError, { name }: Identity): string {
-  const why = [CAUSES[refusal] ?? "Berth does not know this host", detail].filter((part) => part !== "").join(": ")
+function refusalText({ detail }: RefusedError, { name }: Identity): string {
   return (
-    `This host is not machine ${name}: ${why}. It runs no job, and has removed its keys. ` +
-    "To join, ask for a new command by `berth machine join`. To end the agent for good, remove its container or its unit."
+    `Berth rejects this host as machine ${name}. ${detail} This host runs no job now, and has removed its keys. ` +
+    "Start its agent with a new join token, or remove the agent's container or unit."
   )
 }

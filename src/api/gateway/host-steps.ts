@@ -134,7 +134,8 @@ function withBeat({ status: { host, launch } }: JoinedMachine, beat: BeatRequest
   const given = host.running === launch?.name && beat.freed !== host.running ? host.running : undefined
   const { running = given, unfit, facts = host.facts, version = host.version } = beat
   const { running: _, unfit: __, ...others } = host
-  const isFreed = beat.freed !== undefined && beat.freed !== host.freed && beat.freed !== running
+  // A host may repeat an earlier one, after the gateway has written down that a later Launch never began.
+  const isFreed = beat.freed !== undefined && beat.freed === launch?.name && ![host.freed, running].includes(beat.freed)
   return {
     ...others,
     ...defined({ running, unfit }),

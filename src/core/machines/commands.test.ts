@@ -1,0 +1,65 @@
+import { execFileSync } from "node:child_process"
+import { describe, expect, it } from "vitest"
+import { joinToken } from "../protocol/machines.ts"
+import { joinCommands } from "./commands.ts"
+
+const claims = { namespace: "one", name: "gpu-1", uid: "u", number: 1, expires: 1 }
+const token = joinToken(new Uint8Array(32), claims)
+const options = { gatewayUrl: "https://berth.example.com", token, image: "ghcr.io/berth-dev/berth-agent:1.0" }
+const CA = "-----BEGIN CERTIFICATE-----\nMIIB+/=\n-----END CERTIFICATE-----\n"
+
+/** Returns the words of each program that a shell starts for these commands. No program runs. */
+function wordsIn(commands: string): string[][] {
+  const stub = `sudo() { printf '%s\\0' "$@"; printf '\\n\\0'; }`
+  const printed = execFileSync("/bin/sh", ["-euc", `${stub}\n${commands}`], { encoding: "utf8" })
+  return printed.split("\n\0").flatMap((call) => (call === "" ? [] : [call.split("\0").slice(0, -1)]))
+}
+
+describe("the command for Docker", () => {
+  it("runs the agent with the engine's socket, for ever", () => {
+    const [words = []] = wordsIn(joinCommands(options).docker)
+    expect(words.slice(0, 7)).toEqual(["docker", "run", "--detach", "--name", "berth-machine", "--restart", "always"])
+    expect(words).toContain("/var/run/docker.sock:/var/run/docker.sock")
+    expect(words).toContain(`BERTH_JOIN_TOKEN=${token}`)
+    expect(words.slice(words.indexOf(options.image))).toEqual([
+      ...[options.image, "host", "--gateway", options.gatewayUrl, "--data-dir", "/var/lib/berth/machine"],
+    ])
+  })
+
+  it("gives it the authorities as a file", () => {
+    const calls = wordsIn(joinCommands({ ...options, gatewayCa: CA }).docker)
+    const path = "/var/lib/berth/machine/gateway-ca.pem"
+    expect(calls[0]).toEqual(["install", "-D", "-m", "0600", "/dev/stdin", path])
+    expect(calls[1]?.slice(-2)).toEqual(["--gateway-ca", path])
+  })
+
+  it.each(["https://berth.test/$(touch x)", "https://berth.test/'; echo \"`id`", "https://berth.test/a b\\"])(
+    "hands over %s as it is",
+    (gatewayUrl) => {
+      const [words = []] = wordsIn(joinCommands({ ...options, gatewayUrl }).docker)
+      expect(words[words.indexOf("--gateway") + 1]).toBe(gatewayUrl)
+    },
+  )
+})
+
+describe("the commands for systemd", () => {
+  it("install a unit that starts the agent again, unless Berth rejects it", () => {
+    const { systemd } = joinCommands({ ...options, gatewayCa: CA })
+    expect(wordsIn(systemd).map((words) => words.at(-1))).toEqual([
+      ...["/opt/berth/agent.mjs", "/opt/berth/gateway-ca.pem", "/opt/berth/join.env"],
+      ...["/etc/systemd/system/berth-machine.service", "daemon-reload", "berth-machine", "berth-machine"],
+    ])
+    expect(systemd).toContain(
+      'ExecStart=/usr/bin/env node /opt/berth/agent.mjs host --gateway "https://berth.example.com" ' +
+        "--data-dir /var/lib/berth/machine --gateway-ca /opt/berth/gateway-ca.pem\n",
+    )
+    expect(systemd).toContain("RestartPreventExitStatus=3\n")
+    // Only root may read it.
+    expect(systemd).toContain(`printf %s 'BERTH_JOIN_TOKEN=${token}\n' | sudo install -D -m 0600`)
+  })
+
+  it("escape what systemd would expand", () => {
+    const { systemd } = joinCommands({ ...options, gatewayUrl: 'https://berth.test/$HOME%h"' })
+    expect(systemd).toContain('--gateway "https://berth.test/$$HOME%%h\\""')
+  })
+})
