@@ -61,7 +61,7 @@ export function retrySeconds(error: unknown, tries: number, limits: BackoffLimit
   return (asked ?? 0) + backoffSeconds(tries + 1, limits)
 }
 
-/** Where the gateway is, and whom to trust about it. */
+/** Address of the gateway, and the authorities to trust about it. */
 export type GatewayAddress = Pick<BootConfig, "gatewayUrl" | "gatewayCa">
 
 /** One message. */

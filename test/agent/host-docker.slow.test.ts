@@ -29,7 +29,7 @@ prepareHosts()
 
 const FOREVER = "echo began; while true; do sleep 0.1; done"
 
-/** What the machine's owner has on the same engine. */
+/** Objects of the machine's owner on the same engine. */
 const own = { container: `owner-${randomBytes(4).toString("hex")}`, volume: "", image: "" }
 
 containers.describe("a host with an engine", () => {
@@ -77,7 +77,7 @@ containers.describe("a host with an engine", () => {
     await expectOwnersThings()
   })
 
-  it("goes on with its job after its agent was killed", async () => {
+  it("continues its job after its agent was killed", async () => {
     const machine = await ownMachine()
     const dataDir = await newDisk()
     const agent = startHostProcess("docker", dataDir, { token: await machine.token() })
@@ -105,8 +105,8 @@ containers.describe("a host with an engine", () => {
     await gateway.stop()
     const { lease } = JSON.parse(await readFile(join(dataDir, "host-state.json"), "utf8")) as { lease: { end: number } }
     clock.advance(lease.end - bootClock.seconds() - 31)
-    await until("the container is gone", async () => (await containersOf(launch)).length === 0)
-    await until("the run's folder is gone", () => !existsSync(join(dataDir, "run")))
+    await until("the container is removed", async () => (await containersOf(launch)).length === 0)
+    await until("the run's folder is removed", () => !existsSync(join(dataDir, "run")))
     expect(bootClock.seconds()).toBeLessThan(lease.end)
     await gateway.restart()
     clock.advance(30)

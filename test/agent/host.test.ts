@@ -205,8 +205,8 @@ describe("a host without an answer of Berth", () => {
     const { lease } = (await jsonIn(dataDir, "host-state.json")) as { lease: { end: number } }
     clock.advance(lease.end - bootClock.seconds() - 35)
     expect(processIdentity(pid)).toBeDefined()
-    await until("the process is gone", () => processIdentity(pid) === undefined)
-    await until("the run's folder is gone", () => !existsSync(join(dataDir, "run")))
+    await until("the process has ended", () => processIdentity(pid) === undefined)
+    await until("the run's folder is removed", () => !existsSync(join(dataDir, "run")))
     expect(bootClock.seconds()).toBeLessThan(lease.end)
     await gateway.restart()
     clock.advance(BEAT_SECONDS)

@@ -10,7 +10,7 @@ const WAITING_SECONDS = 1
 /** Time between two messages of a host that can run no job, seconds. */
 const UNFIT_SECONDS = 10
 
-/** What an agent that starts does about its disk's order. */
+/** Next step of an agent that starts for its disk's order. */
 export type Work = "nothing" | "run" | "clean"
 
 /** Returns the work that is left by this state. Without time for a run, the host only ends and removes it. Pure. */
@@ -24,7 +24,7 @@ export function isNewJoin(identity: Identity | undefined, { uid, number }: JoinC
   return identity === undefined || identity.uid !== uid || identity.number < number
 }
 
-/** What only the agent's process knows of its host. */
+/** Facts of a host that only the agent's process knows. */
 export interface Present {
   /** Reason why the host can run no job. */
   unfit?: string | undefined
@@ -48,7 +48,7 @@ export function isHeld({ running }: BeatRequest): boolean {
   return running === undefined
 }
 
-/** What a host does about an answer. */
+/** Next step of a host after an answer. */
 export interface Reaction {
   /** Sealed boot config of the job that it takes. */
   takes?: string

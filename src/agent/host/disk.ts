@@ -22,7 +22,7 @@ export interface Order {
   hasEnded?: true
 }
 
-/** What a host knows of its work. */
+/** State of a host. */
 export interface HostState {
   /** Number of the last message. */
   sequence: number

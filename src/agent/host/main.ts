@@ -53,7 +53,7 @@ export type HostExit =
  * restarted continues.
  * @throws TypeError without a join token on a host that is no machine yet, or with a text that is none
  * @throws AgentBusyError if another agent uses the folder
- * @throws Error if a part of a run hangs. Its job has ended; the next agent goes on
+ * @throws Error if a part of a run hangs. Its job has ended; the next agent continues
  */
 export async function runHost(options: HostOptions): Promise<HostExit> {
   const { dataDir, logger } = options
@@ -99,8 +99,8 @@ class Host {
       const refused = await this.#untilRefused(claims)
       this.#end(refused === undefined ? "shutdown" : "refused")
       await this.#work
-      if (this.#hangs) throw new Error("a part of the last run hangs; its job has ended, and a new agent goes on")
-      // An agent that was stopped before its clean-up succeeded goes on with it at its next start.
+      if (this.#hangs) throw new Error("a part of the last run hangs; its job has ended, and a new agent continues")
+      // An agent that was stopped before its clean-up succeeded continues it at its next start.
       if (refused === undefined || this.#disk.state.order !== undefined) return { cause: "stopped" }
       const message = refusalText(refused, this.#identity)
       this.#disk.forget()
@@ -337,7 +337,7 @@ class Host {
     try {
       await client.beat(beat, late.signal)
     } catch (error) {
-      logger.warn({ err: error }, "failed to tell Berth that this machine's agent was stopped")
+      logger.warn({ err: error }, "failed to report that this machine's agent was stopped")
     } finally {
       cancel()
     }

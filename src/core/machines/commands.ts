@@ -10,7 +10,7 @@ const STOP_SECONDS = 120
 /** Exit code of a host that Berth rejects. A restart would not help it. */
 export const REFUSED_EXIT_CODE = 3
 
-/** What the commands of a host need to know. */
+/** Facts for the commands of a host. */
 export interface JoinOptions {
   /** URL at which hosts reach Berth. */
   gatewayUrl: string

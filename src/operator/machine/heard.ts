@@ -13,7 +13,7 @@ interface Heard {
 /**
  * Times for which hosts were silent, by this process's own clock. The time of a heartbeat is by the clock of a gateway, which
  * may be wrong by hours, and a lease that ends too early runs a job twice. So only a change of it counts, as Kubernetes does
- * with the leases of its nodes. After a restart the time counts from anew: late is better than twice.
+ * with the leases of its nodes. After a restart the time begins again: late is better than twice.
  */
 export class HeardHosts {
   readonly #clock: Pick<Clock, "monotonic">
