@@ -440,6 +440,8 @@ const RIGHTS = {
       "jobarrays/status": "update",
       jobs: "create delete get list patch watch",
       "jobs/status": "update",
+      machines: "get list patch watch",
+      "machines/status": "patch",
       namespaces: "create delete get list watch",
       networkpolicies: "create",
       organizations: "list patch watch",

@@ -254,10 +254,13 @@ describe("a person with kubectl", () => {
   const READ = ["get", "list", "watch"]
   const ALL = [...READ, "create", "update", "patch", "delete", "deletecollection"]
   const GRANTS = ["grant-viewer", "grant-developer", "grant-admin"]
-  const NOTHING = { jobs: [], cronjobs: [], jobarrays: [], apikeys: [], connections: [], webhooks: [] }
-  const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ, jobarrays: READ }
-  const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL, jobarrays: ALL }
-  const ADMIN = { ...DEVELOPER, apikeys: [...ALL, ...GRANTS], connections: ALL, webhooks: ALL }
+  const NOTHING = {
+    ...{ jobs: [], cronjobs: [], jobarrays: [], machines: [] },
+    ...{ apikeys: [], connections: [], webhooks: [] },
+  }
+  const VIEWER = { ...NOTHING, jobs: READ, cronjobs: READ, jobarrays: READ, machines: READ }
+  const DEVELOPER = { ...NOTHING, jobs: ALL, cronjobs: ALL, jobarrays: ALL, machines: READ }
+  const ADMIN = { ...DEVELOPER, machines: ALL, apikeys: [...ALL, ...GRANTS], connections: ALL, webhooks: ALL }
   /** Complete list of each person's rights in Acme's project (DESIGN, sections 8 and 9). */
   const MATRIX: Record<string, Record<keyof typeof NOTHING, string[]>> = {
     ...{ owner: ADMIN, admin: ADMIN, member: DEVELOPER },
@@ -268,7 +271,7 @@ describe("a person with kubectl", () => {
   /** Actions that no person may do, neither in the own project nor elsewhere. */
   const DENIED_TO_ALL: Record<string, string[]> = {
     ...{ "jobs/status": ALL, "cronjobs/status": ALL, "apikeys/status": ALL, "connections/status": ALL },
-    "webhooks/status": ALL,
+    ...{ "webhooks/status": ALL, "machines/status": ALL },
     "jobarrays/status": ALL,
     ...{
       launches: ALL,

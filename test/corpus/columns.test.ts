@@ -85,6 +85,21 @@ const SAMPLES: Record<string, Sample> = {
     spec: { type: "azure", credentialsSecretRef: { name: "azure" } },
     status: { account: UID, lastVerifiedTime: TIME, conditions: ready("ProviderUnreachable") },
   },
+  Machine: {
+    name: "workstation-of-the-vision-team",
+    spec: { hourlyPriceUsd: 1.25, region: "office-of-vision" },
+    status: {
+      host: {
+        ...{ joinNumber: 1, joinTime: TIME, signingKey: "{}", encryptionKey: "{}", version: "0.2.0", sequence: 1 },
+        ...{ lastHeartbeatTime: TIME, leaseSeconds: 900, running: `${UID}-12` },
+        facts: {
+          ...{ cpu: 128, memoryGib: 1007.5, diskGib: 3500, architecture: "amd64" },
+          gpu: { model: "NVIDIA A100-SXM4-80GB", count: 8, vramGib: 80 },
+        },
+      },
+      conditions: ready("Unschedulable"),
+    },
+  },
   Webhook: {
     name: "ci-of-the-vision-team",
     spec: { url: "https://ci.example.com/hooks/berth/vision-research", events: ["job.*"], secretRef: { name: "s" } },

@@ -46,7 +46,7 @@ describe("manifests", () => {
   it("install every kind, and change nothing when they are applied again", async () => {
     const names = [
       ...["apikeys", "connections", "cronjobs", "jobarrays", "jobs"],
-      ...["launches", "organizations", "projects", "statements", "webhooks"],
+      ...["launches", "machines", "organizations", "projects", "statements", "webhooks"],
     ]
     // The API server serves a new kind a moment after it has established it.
     await eventually(async () => {

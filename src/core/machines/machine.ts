@@ -70,7 +70,7 @@ export function runOn({ status }: Pick<StoredMachine, "status">): RunState {
 }
 
 /** Reason why a machine gets no job now. */
-export type Unavailable = "notJoined" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
+export type Unavailable = "notJoined" | "overLimit" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
 
 /** Returns why a machine gets no job now; undefined if it can have one. Pure. */
 export function whyUnavailable(machine: StoredMachine): Unavailable | undefined {
@@ -82,6 +82,7 @@ export function whyUnavailable(machine: StoredMachine): Unavailable | undefined 
   // The machine controller says so, by a clock of its own: those of gateway and operator may differ.
   const { reason = "" } = findCondition(status?.conditions, MachineCondition.Ready) ?? {}
   if (SILENT.includes(reason)) return "silent"
+  if (reason === MachineReason.ProjectLimit) return "overLimit"
   if (host.unfit !== undefined) return "unfit"
   const run = runOn(machine)
   // A host that was lost says what it has left before it gets a job again.

@@ -43,6 +43,7 @@ export function unavailableText(machine: StoredMachine, why: Unavailable): strin
     unschedulable: `${name} is drained`,
     deleted: `${name} is being removed`,
     busy: `${name} has another job`,
+    overLimit: `${name} is beyond the project's limit of machines`,
   }
   return texts[why]
 }
