@@ -125,6 +125,7 @@ const KUBECTL_ONLY = {
   Project: "administrators of the installation create it",
   ApiKey: "REST creates the key itself, and shows it once",
   Connection: "its credentials are in a Secret, and REST takes them in the body",
+  Machine: "REST answers with the token by which its host joins, once",
   Webhook: "its signing secret is in a Secret, and REST takes it in the body",
   Launch: "only Berth creates it",
   Statement: "only Berth creates it",

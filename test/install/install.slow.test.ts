@@ -36,6 +36,8 @@ const RARELY_USED = {
   "berth:berth-operator: delete statements.berth.dev in berth": "a Statement is kept for 13 months after its own",
   "berth:berth-operator: get apikeys.berth.dev":
     "a machine user whose key is not in the cache is taken away only after a live look",
+  "berth:berth-operator: get machines.berth.dev": "a machine is read live when a job gets it, and no host joins here",
+  "berth:berth-facade: patch machines/status.berth.dev": "the same: it has what a host reports",
   "berth:berth-operator: patch secrets berth-sealing-keys in berth":
     "a former key is deleted when nothing has needed it for ten minutes",
   "berth:berth-operator: get secrets berth-identity-keys in berth":
@@ -150,6 +152,8 @@ containers.describe("a release of the chart", { timeout: 900_000 }, () => {
   it("fires its cronjobs", useCronJob)
 
   it("runs an array, and deletes it after its TTL", useArray)
+
+  it("has machines that people own", useMachine)
 
   it("uses every right that it has, and needs no other", async () => {
     const { client, auditLog } = release.cluster
@@ -339,6 +343,18 @@ async function useCronJob(): Promise<void> {
   }, PATIENCE)
   expect((await call("/cronjobs/unknown")).status).toBe(404)
   expect((await call("/cronjobs/tick?cascade=true", { method: "DELETE" })).status).toBe(204)
+}
+
+/** A machine whose host has not joined. test/agent/ has hosts. */
+async function useMachine(): Promise<void> {
+  await send("/machines", { name: "workstation" })
+  await eventually(
+    async () => expect(await read("/machines/workstation")).toMatchObject({ reason: "NotJoined" }),
+    PATIENCE,
+  )
+  expect((await call("/machines/unknown")).status).toBe(404)
+  expect((await call("/machines/workstation", { method: "DELETE" })).status).toBe(204)
+  await eventually(async () => expect((await call("/machines/workstation")).status).toBe(404), PATIENCE)
 }
 
 async function useArray(): Promise<void> {

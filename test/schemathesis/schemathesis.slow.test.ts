@@ -153,9 +153,9 @@ const STATELESS = ["resources", "offers", "whoami", "costs", "idle"]
 
 /**
  * Groups with so many combinations that only the longer run covers them: six kinds of credentials, the fields of a job,
- * the kinds of events, and the roles of keys.
+ * the kinds of events, the roles of keys, and machines, whose creations need names of their own.
  */
-const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks", "keys"]
+const LONG = ["connections", "jobs", "cronjobs", "arrays", "webhooks", "keys", "machines"]
 
 /**
  * Warnings that fail the short run: all but `missing_test_data`. Ids differ from run to run, and with few examples
