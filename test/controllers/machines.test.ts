@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
-import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { runOn } from "../../src/core/machines/machine.ts"
 import { JOBS, MACHINES, STATEMENTS } from "../../src/core/resources.ts"
 import { type ControllerHarness, controllerHarnesses, type Work } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
@@ -75,8 +75,7 @@ describe("jobs on own machines", () => {
     expect(second.status?.placement?.reason).toContain("machine one has another job")
     await run(world, async () => expect(await phases(harness)).toEqual(["succeeded", "succeeded"]))
     await run(world, async () => {
-      const { status } = await harness.client.get(MACHINES, world.ref("one"))
-      expect(findCondition(status?.conditions, "Busy")?.status).toBe("False")
+      expect(runOn(await harness.client.get(MACHINES, world.ref("one"))).is).toBe("over")
     })
     await harness.submit("third")
     await run(world, async () => expect((await harness.job("third")).status?.phase).toBe("succeeded"))

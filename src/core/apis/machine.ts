@@ -137,13 +137,11 @@ export type StoredMachine = Stored<Machine>
 /** Holds a Machine until nothing of a job can run on it any more. */
 export const MACHINE_FINALIZER = `${GROUP}/machine`
 
-/** The types of a Machine's conditions. Tools that support kstatus read the first three. */
+/** The types of a Machine's conditions. Tools that support kstatus read them. A job is no condition: `status` names it. */
 export const MachineCondition = {
   Ready: "Ready",
   Reconciling: "Reconciling",
   Stalled: "Stalled",
-  /** True: it has a job. */
-  Busy: "Busy",
 } as const
 
 /** Reasons of its conditions and events. */
@@ -164,10 +162,6 @@ export const MachineReason = {
   ProjectLimit: "ProjectLimit",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
-  /** A Launch has the machine. */
-  HasJob: "HasJob",
-  /** No Launch has the machine. */
-  Free: "Free",
 } as const
 export type MachineReason = (typeof MachineReason)[keyof typeof MachineReason]
 

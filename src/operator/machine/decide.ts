@@ -46,7 +46,7 @@ export function decide(
     if (!hasFinalizer || isLost) return { actions: losing }
     return removal(run, host, observed)
   }
-  const status = nextStatus(machine, run, observed, now)
+  const status = nextStatus(machine, observed, now)
   const actions: MachineAction[] = [...losing, ...(hasFinalizer ? [] : [{ do: "addFinalizer" } as const])]
   const requeueAfter = changesIn(host, observed)
   const later = { actions, ...defined({ requeueAfter }) }
@@ -85,7 +85,7 @@ function changesIn(host: Host | undefined, { silentSeconds = 0 }: MachineObserva
   return left.length === 0 ? undefined : Math.min(...left)
 }
 
-function nextStatus(machine: StoredMachine, run: RunState, observed: MachineObservation, now: Date): MachineStatus {
+function nextStatus(machine: StoredMachine, observed: MachineObservation, now: Date): MachineStatus {
   const { generation } = machine.metadata
   const ready = readyOf(machine, observed)
   const isReady = READY.includes(ready.reason)
@@ -94,7 +94,6 @@ function nextStatus(machine: StoredMachine, run: RunState, observed: MachineObse
     condition(MachineCondition.Ready, isReady, ready),
     condition(MachineCondition.Reconciling, !isReady && !isStalled, ready),
     condition(MachineCondition.Stalled, isStalled, ready),
-    condition(MachineCondition.Busy, run.is !== "none" && run.is !== "over", busyOf(run)),
   ]
   const conditions = setConditions(machine.status?.conditions, updates, generation, now)
   return { ...machine.status, observedGeneration: generation, conditions }
@@ -132,11 +131,6 @@ function readyOf(machine: StoredMachine, observed: MachineObservation): Conditio
     return { reason: MachineReason.Unschedulable, message }
   }
   return { reason: MachineReason.Joined, message: `the host takes jobs at ${spec.hourlyPriceUsd ?? 0} USD/h` }
-}
-
-function busyOf(run: RunState): ConditionCause {
-  if (run.is === "none" || run.is === "over") return { reason: MachineReason.Free, message: "no job has the machine" }
-  return { reason: MachineReason.HasJob, message: `launch ${run.launch.name} has the machine` }
 }
 
 function buildEvents(before: MachineStatus | undefined, after: MachineStatus): EventNote[] {
