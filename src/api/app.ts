@@ -22,7 +22,7 @@ import { impersonating, impersonatingUser, type Principal } from "../core/identi
 import { endingIn, ProjectDirectory, personIn } from "../core/identity/projects.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import type { Store } from "../core/kube/store.ts"
-import { runOn } from "../core/machines/machine.ts"
+import { holderOf } from "../core/machines/machine.ts"
 import {
   type LimitReached,
   limitForJob,
@@ -380,10 +380,10 @@ function machineParts(parts: SealedParts): MachineServices {
 /** Returns the lookup of the job that has a machine. Jobs of other projects are theirs alone. */
 function jobOnMachine({ launches }: FacadeDependencies): MachineServices["jobOn"] {
   return (machine) => {
-    const run = runOn(machine)
+    const holder = holderOf(machine)
     const { namespace = "" } = machine.metadata
-    if (run.is === "none" || run.is === "over" || run.launch.namespace !== namespace) return undefined
-    const found = launches.byIndex("unmarked", namespace).find(({ metadata }) => metadata.name === run.launch.name)
+    if (holder?.namespace !== namespace) return undefined
+    const found = launches.byIndex("unmarked", namespace).find(({ metadata }) => metadata.name === holder.name)
     return found && fromMetadataName(found.spec.job.name)
   }
 }

@@ -10,7 +10,7 @@ import {
   launchName,
   type StoredLaunch,
 } from "../../src/core/apis/launch.ts"
-import type { Host, MachineSpec, MachineStatus, StoredMachine } from "../../src/core/apis/machine.ts"
+import type { Host, MachineLaunch, MachineSpec, MachineStatus, StoredMachine } from "../../src/core/apis/machine.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
@@ -94,6 +94,12 @@ export function agentOf(changes: Partial<AgentStatus> = {}): AgentStatus {
     retryCount: 0,
     ...changes,
   }
+}
+
+/** Launch `j-1`, as the status of a machine has it. */
+export const MACHINE_LAUNCH: MachineLaunch = {
+  ...{ name: "j-1", installation: "i", namespace: "team", region: "own", specDigest: "d" },
+  createTime: time(10),
 }
 
 /** Changes to a machine. */

@@ -1,15 +1,6 @@
 import { describe, expect, test } from "vitest"
-import { machineOf as build, time } from "../../../test/harness/builders.ts"
+import { machineOf as build, MACHINE_LAUNCH as launch, time } from "../../../test/harness/builders.ts"
 import { machineOf, offeredName, offerOf, runOn, whyUnavailable } from "./machine.ts"
-
-const launch = {
-  name: "j-1",
-  installation: "i",
-  namespace: "team",
-  region: "own",
-  specDigest: "d",
-  createTime: time(10),
-}
 
 describe("runOn", () => {
   test.each([

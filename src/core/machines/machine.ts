@@ -69,6 +69,12 @@ export function runOn({ status }: Pick<StoredMachine, "status">): RunState {
   return { is: isGiven ? "running" : "assigned", launch }
 }
 
+/** Returns the Launch that has a machine now; undefined if none has. Pure. */
+export function holderOf(machine: Pick<StoredMachine, "status">): MachineLaunch | undefined {
+  const run = runOn(machine)
+  return run.is === "none" || run.is === "over" ? undefined : run.launch
+}
+
 /** Reason why a machine gets no job now. */
 export type Unavailable = "notJoined" | "overLimit" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
 
@@ -84,10 +90,9 @@ export function whyUnavailable(machine: StoredMachine): Unavailable | undefined 
   if (SILENT.includes(reason)) return "silent"
   if (reason === MachineReason.ProjectLimit) return "overLimit"
   if (host.unfit !== undefined) return "unfit"
-  const run = runOn(machine)
   // A host that was lost says what it has left before it gets a job again.
-  if (run.is === "over" && run.launch.lostTime !== undefined && host.freed !== run.launch.name) return "silent"
-  return run.is === "none" || run.is === "over" ? undefined : "busy"
+  if (status?.launch?.lostTime !== undefined && host.freed !== status.launch.name) return "silent"
+  return holderOf(machine) === undefined ? undefined : "busy"
 }
 
 /** Reasons of a machine whose host is not heard of. */

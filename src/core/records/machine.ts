@@ -1,6 +1,6 @@
 import { findCondition } from "../apis/conditions.ts"
 import { MachineCondition, MachineReason, type StoredMachine } from "../apis/machine.ts"
-import { runOn, SILENT } from "../machines/machine.ts"
+import { holderOf, SILENT } from "../machines/machine.ts"
 
 /** States of a machine, in one word. */
 export const MACHINE_STATES = [
@@ -22,8 +22,7 @@ export type MachineState = (typeof MACHINE_STATES)[number]
 export function machineState(machine: StoredMachine): MachineState {
   const { metadata, spec, status } = machine
   const host = status?.host
-  const run = runOn(machine)
-  const isBusy = run.is !== "none" && run.is !== "over"
+  const isBusy = holderOf(machine) !== undefined
   if (metadata.deletionTimestamp !== undefined) return "removing"
   const ready = findCondition(status?.conditions, MachineCondition.Ready)
   if (host === undefined || ready?.reason === MachineReason.ProjectLimit) return "pending"

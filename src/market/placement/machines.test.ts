@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, machineOf, marketOf, OFFERS, time } from "../../../test/harness/builders.ts"
+import { at, jobOf, MACHINE_LAUNCH as launch, machineOf, marketOf, OFFERS } from "../../../test/harness/builders.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
 import { createCatalogue } from "../router/catalogue.ts"
@@ -9,15 +9,6 @@ import { JOB_DEFAULTS } from "./settings.ts"
 
 const NOW = at(100)
 const offers = createCatalogue(OFFERS)
-const launch = {
-  name: "j-1",
-  installation: "i",
-  namespace: "team",
-  region: "own",
-  specDigest: "d",
-  createTime: time(10),
-}
-
 function verdict(machines: readonly StoredMachine[], spec: Partial<JobSpec> = {}, namespace = "team") {
   const own = ownOffers(machines, namespace)
   const market = marketOf({

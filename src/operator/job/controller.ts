@@ -106,9 +106,7 @@ function takersOf(
     (job) =>
       job.metadata.namespace === namespace && job.status?.phase === "queued" && reuseOf(job, settings) !== undefined,
   )
-  return lineUp(takers)
-    .slice(0, MOST_TAKERS)
-    .map(({ key }) => key)
+  return firstInLine(takers)
 }
 
 /** Returns the keys of the jobs that may get a machine which has become free, in the order of the line. */
@@ -117,7 +115,12 @@ function machineTakersOf({ old, current }: Change<StoredMachine>, jobs: readonly
   const takers = jobs.filter(
     ({ metadata, status }) => status?.phase === "queued" && servesNamespace(current, metadata.namespace ?? ""),
   )
-  return lineUp(takers)
+  return firstInLine(takers)
+}
+
+/** Returns the keys of the first jobs, in the order of the line: so many as one machine wakes. */
+function firstInLine(jobs: readonly StoredJob[]): string[] {
+  return lineUp(jobs)
     .slice(0, MOST_TAKERS)
     .map(({ key }) => key)
 }

@@ -1,18 +1,10 @@
 import { describe, expect, test } from "vitest"
-import { at, machineOf, time } from "../../../test/harness/builders.ts"
+import { at, MACHINE_LAUNCH as launch, machineOf, time } from "../../../test/harness/builders.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
 import { MACHINE_FINALIZER, type StoredMachine } from "../../core/apis/machine.ts"
 import { decide } from "./decide.ts"
 
 const OBSERVED = { hasProject: true, isLaunchOver: true, silentSeconds: 0 }
-const launch = {
-  name: "j-1",
-  installation: "i",
-  namespace: "team",
-  region: "own",
-  specDigest: "d",
-  createTime: time(10),
-}
 const held = { finalizers: [MACHINE_FINALIZER] }
 
 function ready(machine: StoredMachine, silentSeconds = 0) {

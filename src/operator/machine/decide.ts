@@ -10,7 +10,7 @@ import {
   type StoredMachine,
 } from "../../core/apis/machine.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { longestSilence, type RunState, runOn, SILENT_SECONDS } from "../../core/machines/machine.ts"
+import { holderOf, longestSilence, type RunState, runOn, SILENT_SECONDS } from "../../core/machines/machine.ts"
 import type { LimitReached } from "../../core/quota/project-limits.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 
@@ -40,7 +40,7 @@ export function decide(
   const host = machine.status?.host
   const hasFinalizer = metadata.finalizers?.includes(MACHINE_FINALIZER) === true
   // A heartbeat in the meantime changes the version, and this write fails.
-  const isLost = run.is !== "none" && run.is !== "over" && isLeaseOver(host, observed)
+  const isLost = holderOf(machine) !== undefined && isLeaseOver(host, observed)
   const losing: MachineAction[] = isLost ? [{ do: "lose" }] : []
   if (metadata.deletionTimestamp !== undefined) {
     if (!hasFinalizer || isLost) return { actions: losing }
