@@ -152,7 +152,7 @@ export const MachineReason = {
   Joined: "Joined",
   /** The host has sent nothing for some time. */
   Silent: "Silent",
-  /** The host's lease is over: nothing runs on it. */
+  /** The host's lease has ended: nothing runs on it. */
   LeaseExpired: "LeaseExpired",
   /** The host can run no job: its engine, its disk, or the clean-up after a job failed. */
   Unfit: "Unfit",

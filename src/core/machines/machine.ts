@@ -14,7 +14,7 @@ import type { Offer } from "../apis/offer.ts"
 /**
  * A machine of its own runs the jobs of Launches, one at a time. The operator gives it to a Launch by one write of
  * `status.launch`, in the version that was read. The host says when nothing of that Launch is left on it (`freed`). A host
- * that is silent holds a lease: it ends its job by itself when the lease is over, so Berth knows that nothing runs.
+ * that is silent holds a lease: it ends its job by itself before the lease ends, so Berth knows that nothing runs.
  */
 
 /** Age of a host's last heartbeat that may not be written yet, with some margin; seconds. */
@@ -48,7 +48,7 @@ export function leaseEnd(host: Host): Date {
 /** State of a Launch on a machine. Times are RFC 3339. */
 export type RunState =
   | { is: "assigned" | "running" | "ending"; launch: MachineLaunch }
-  /** Nothing of it runs: the host has said so, or its lease is over. */
+  /** Nothing of it runs: the host has said so, or its lease has ended. */
   | { is: "over"; launch: MachineLaunch; endTime: string }
   | { is: "none" }
 

@@ -26,7 +26,7 @@ export interface MachineObservation {
   overLimit?: LimitReached
 }
 
-/** `end` asks for the end of the run, and `lose` says that the host's lease is over. */
+/** `end` asks for the end of the run, and `lose` says that the host's lease has ended. */
 export type MachineAction = { do: "addFinalizer" } | { do: "end" } | { do: "lose" } | { do: "dropFinalizer" }
 
 /** Decides what to do with a machine, besides the Launches that it has. Pure. */
@@ -54,12 +54,12 @@ export function decide(
   return { status, ...later, events: buildEvents(machine.status, status) }
 }
 
-/** Delay before checking again if a Launch is over, seconds. */
+/** Delay before the next check if a Launch has ended, seconds. */
 const AGAIN_SECONDS = 2
 
 /**
  * A job may still run on the host of a deleted machine, so the finalizer stays until nothing of it does. It also stays until
- * the Launch has seen that: a machine that is not there any more says less than one whose run is over.
+ * the Launch has seen that: a machine that is not there any more says less than one whose run has ended.
  */
 function removal(
   run: RunState,
@@ -117,7 +117,7 @@ function readyOf(machine: StoredMachine, observed: MachineObservation): Conditio
   }
   const { lastHeartbeatTime } = host
   if (isLeaseOver(host, observed)) {
-    const message = `the host has sent nothing since ${lastHeartbeatTime}, and its lease is over: nothing of a job runs on it. Start the host, or remove the machine`
+    const message = `the host has sent nothing since ${lastHeartbeatTime}, and its lease has ended: nothing of a job runs on it. Start the host, or remove the machine`
     return { reason: MachineReason.LeaseExpired, message }
   }
   if (silentSeconds >= SILENT_SECONDS) {
