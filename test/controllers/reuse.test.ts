@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest"
+import { describe, expect, onTestFinished, test } from "vitest"
 import { isOver, LAUNCH_FINALIZER, type LaunchStatus, pricesOf, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import { sumOfParts } from "../../src/core/apis/price.ts"
@@ -21,14 +21,17 @@ async function untilPhase(harness: ControllerHarness, names: readonly string[], 
   })
 }
 
-/** Runs the agents until the VM of a Launch waits for a job. */
+/** Runs the agents until the VM of a job that has ended waits for another one, and its operator knows it. */
 async function untilIdle(harness: ControllerHarness, job: string): Promise<StoredLaunch> {
-  return await eventually(async () => {
+  const idle = await eventually(async () => {
     await harness.agentsStep()
     const launch = await launchOf(harness, job)
     expect(launch.status?.agent?.idleTime).toBeDefined()
+    expect((await harness.job(job)).status?.phase).toBe("succeeded")
     return launch
   })
+  await harness.caughtUp()
+  return idle
 }
 
 async function launchOf(harness: ControllerHarness, job: string): Promise<StoredLaunch> {
@@ -121,9 +124,13 @@ describe("a VM that waits for another job", () => {
   test("is found by its second job in the first one's record, which is released right after", async () => {
     const harness = await newHarness()
     const { promise: recorded, resolve: record } = Promise.withResolvers<void>()
-    const operator = harness.operator({ clients: holdingRecord(harness, recorded) })
+    harness.operator({ clients: holdingRecord(harness, recorded) })
+    // A test that fails must not hold it for ever.
+    onTestFinished(() => record())
     await harness.submit("a", { reuse: REUSE, timeoutSeconds: 600 })
     const first = await untilIdle(harness, "a")
+    // A VM of less than a second costs nothing, and no Statement counts it.
+    harness.clock.advance(100)
     await harness.submit("b", { reuse: REUSE, timeoutSeconds: 600 })
     await eventually(async () => {
       const { items } = await harness.client.list(STATEMENTS, { namespace: harness.namespace })
@@ -132,7 +139,7 @@ describe("a VM that waits for another job", () => {
     })
     // Nothing but the record keeps it now. The operator looks at it once more.
     await harness.client.patch(LAUNCHES, first.metadata, { merge: { metadata: { labels: { looked: "at" } } } })
-    await operator.caughtUp()
+    await harness.caughtUp()
     expect((await launchOf(harness, "a")).metadata.finalizers).toEqual([LAUNCH_FINALIZER])
 
     record()

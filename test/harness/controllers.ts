@@ -271,6 +271,11 @@ export class ControllerHarness extends NamespaceHarness<Operator> {
     await this.client.delete(JOBS, { namespace: this.namespace, name })
   }
 
+  /** Waits until the operators know all Launches as they are now. */
+  async caughtUp(): Promise<void> {
+    await Promise.all([...this.operators].map((operator) => operator.caughtUp()))
+  }
+
   async launches(): Promise<StoredLaunch[]> {
     const { items } = await this.client.list(LAUNCHES, { namespace: this.namespace })
     return items.sort((a, b) => a.spec.number - b.spec.number)

@@ -14,7 +14,7 @@ interface Stoppable {
 export abstract class NamespaceHarness<Operator extends Stoppable> {
   readonly namespace: string
   readonly client: KubeClient
-  readonly #operators = new Set<Operator>()
+  protected readonly operators = new Set<Operator>()
   #closed = false
 
   constructor(client: KubeClient, prefix: string) {
@@ -31,7 +31,7 @@ export abstract class NamespaceHarness<Operator extends Stoppable> {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    for (const operator of this.#operators) await operator.stop()
+    for (const operator of this.operators) await operator.stop()
   }
 
   /** Registers a started operator, so that `close` stops it. */
@@ -39,9 +39,9 @@ export abstract class NamespaceHarness<Operator extends Stoppable> {
     const { stop } = operator
     operator.stop = async () => {
       await stop()
-      this.#operators.delete(operator)
+      this.operators.delete(operator)
     }
-    this.#operators.add(operator)
+    this.operators.add(operator)
     return operator
   }
 }

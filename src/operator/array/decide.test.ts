@@ -8,6 +8,7 @@ import {
   type JobArrayStatus,
   type StoredJobArray,
 } from "../../core/apis/jobarray.ts"
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { API_VERSION } from "../../core/apis/meta.ts"
 import { type ArrayAction, type ArrayDecision, type ArrayObservation, decide } from "./decide.ts"
 import { buildJob, jobName } from "./jobs.ts"
@@ -86,6 +87,23 @@ describe("an array", () => {
     expect(created(decision)).toEqual(["sweep-0", "sweep-1", "sweep-2"])
     expect(decision.status).toMatchObject({ phase: "queued", size: 10, activeIndexes: "", startTime: START })
     expect(decision.status?.counts).toMatchObject({ pending: 10, queued: 0 })
+  })
+
+  it.each<[JobPhase | undefined, boolean]>([
+    [undefined, false],
+    ["queued", false],
+    // Its Launch is about to take over the idle VM, or a new VM may fail to boot.
+    ["booting", false],
+    ["running", true],
+    ["succeeded", true],
+  ])("ends its idle VMs if its last job is %s: %j", (phase, ends) => {
+    const kept = [{ metadata: { name: "idle" } } as StoredLaunch]
+    const last = { ...job(1), status: phase && { phase } } as StoredJob
+    const jobs = [job(0, { phase: "succeeded" }), last]
+    const { actions } = look(array({ spec: { size: 2 } }), { jobs, kept })
+    expect(actions.filter((action) => action.do === "endLaunches")).toEqual(
+      ends ? [{ do: "endLaunches", launches: kept }] : [],
+    )
   })
 
   it("counts jobs by phase, and creates the next ones in order as jobs end", () => {

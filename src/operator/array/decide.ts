@@ -226,9 +226,12 @@ function actionsOn(array: StoredJobArray, observed: ArrayObservation, work: Work
   return [...release, ...(jobs.length === 0 ? [] : [{ do: "createJobs", jobs } as const]), ...remove]
 }
 
-/** Ends the VMs that wait for a job of the array, once each of its jobs has one. */
+/**
+ * Ends the VMs that wait for a job of the array, once each of its jobs runs. A job that boots may be about to take one of
+ * them over, or may lose its own VM.
+ */
 function endKept({ kept = [] }: ArrayObservation, { pending }: Work, unfinished: readonly StoredJob[]): ArrayAction[] {
-  const isAnyWaiting = pending.length > 0 || unfinished.some(({ status }) => (status?.phase ?? "queued") === "queued")
+  const isAnyWaiting = pending.length > 0 || unfinished.some(({ status }) => status?.phase !== "running")
   return kept.length === 0 || isAnyWaiting ? [] : [{ do: "endLaunches", launches: kept }]
 }
 
