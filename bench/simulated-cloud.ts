@@ -11,7 +11,7 @@ import { waitUnlessAborted } from "../src/agent/timers.ts"
 import { type ReportedUsage, UsageDelivery } from "../src/agent/usage/delivery.ts"
 import { HEARTBEAT_WRITE_SECONDS } from "../src/api/gateway/report.ts"
 import type { Vm } from "../src/clouds/cloud.ts"
-import { systemClock, timestamp } from "../src/core/apis/clock.ts"
+import { type Clock, systemClock, timestamp } from "../src/core/apis/clock.ts"
 import type { Run } from "../src/core/apis/job.ts"
 import type { StoredLaunch } from "../src/core/apis/launch.ts"
 import type { UsagePoint } from "../src/core/apis/usage.ts"
@@ -68,6 +68,8 @@ export class SimulatedCloud {
   readonly counts: ReportCounts = { sent: 0, answered: 0 }
   /** Switch of the usage that agents of running VMs report. */
   readonly usage = { isReported: false }
+  /** Time of the agents of running VMs. */
+  readonly clock = new PacedClock()
 
   private constructor() {
     this.#server = createServer((request, response) => {
@@ -101,9 +103,10 @@ export class SimulatedCloud {
     const { installation, offer } = spec
     const { sequence = 0, startTime = "" } = status?.agent ?? {}
     const started = this.#add({ name: metadata.name, installation, region: offer.region })
-    const agent = new SimulatedAgent(config, keys, { counts: this.counts, sequence, usage: this.usage })
+    const { counts, usage, clock } = this
+    const agent = new SimulatedAgent(config, keys, { counts, sequence, usage, clock })
     this.#live(started, async (signal) => {
-      await waitUnlessAborted(systemClock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
+      await waitUnlessAborted(clock, Math.random() * HEARTBEAT_WRITE_SECONDS, signal)
       await agent.beat(startTime, HEARTBEAT_SECONDS, signal)
     })
   }
@@ -169,7 +172,36 @@ export class SimulatedCloud {
   }
 }
 
+/** Clock whose monotonic time and timers can go faster than time. */
+class PacedClock implements Clock {
+  #pace = 1
+  #at = systemClock.monotonic()
+  #since = this.#at
+
+  /** From now on, this many seconds pass in each second. Timers that run already keep their time. */
+  set pace(pace: number) {
+    this.#at = this.monotonic()
+    this.#since = systemClock.monotonic()
+    this.#pace = pace
+  }
+
+  now(): Date {
+    return systemClock.now()
+  }
+
+  monotonic(): number {
+    return this.#at + (systemClock.monotonic() - this.#since) * this.#pace
+  }
+
+  setTimer(seconds: number, callback: () => void): () => void {
+    return systemClock.setTimer(seconds / this.#pace, callback)
+  }
+}
+
 const MINUTE_MS = 60_000
+
+/** Begin of all points before now: agents on a faster clock make points sooner than time passes. */
+const BEFORE_MS = 120 * MINUTE_MS
 
 /** Minutes between two reports with usage of one of many VMs: those of every second report. */
 const MINUTES = 2
@@ -184,7 +216,7 @@ class SimulatedMeter {
 
   constructor() {
     const minutes = Math.ceil(Math.random() * 30)
-    this.#nextTime = Date.now() - (minutes + 1) * MINUTE_MS
+    this.#nextTime = Date.now() - BEFORE_MS - (minutes + 1) * MINUTE_MS
     for (let minute = 0; minute < minutes; minute++) this.measure()
   }
 
@@ -209,6 +241,7 @@ interface AgentOptions {
   sequence: number
   /** Absent: the agent reports no usage. */
   usage?: { isReported: boolean }
+  clock?: Clock
 }
 
 /** One VM's agent without a container. */
@@ -219,10 +252,14 @@ class SimulatedAgent {
   readonly #usage: { isReported: boolean }
   #sequence: number
   readonly #meter = new SimulatedMeter()
-  readonly #delivery = new UsageDelivery(this.#meter, systemClock)
+  readonly #clock: Clock
+  readonly #delivery: UsageDelivery
 
-  constructor(config: BootConfig, keys: AgentKeys, { counts, sequence, usage = { isReported: false } }: AgentOptions) {
+  constructor(config: BootConfig, keys: AgentKeys, options: AgentOptions) {
+    const { counts, sequence, usage = { isReported: false }, clock = systemClock } = options
     this.#client = new GatewayClient(config, keys, systemClock)
+    this.#clock = clock
+    this.#delivery = new UsageDelivery(this.#meter, clock)
     this.#encryption = keys.encryption
     this.#counts = counts
     this.#usage = usage
@@ -252,7 +289,7 @@ class SimulatedAgent {
     for (let left = seconds; ; ) {
       const answer = await this.#report({ startTime }, signal)
       const next = Math.min(left, answer?.heartbeatSeconds ?? heartbeatSeconds)
-      await waitUnlessAborted(systemClock, next, signal)
+      await waitUnlessAborted(this.#clock, next, signal)
       left -= next
       if (left <= 0 || signal.aborted) return
     }
@@ -265,7 +302,7 @@ class SimulatedAgent {
       const answer = await this.#report({ startTime, ...usage }, signal)
       if (answer !== undefined) this.#delivery.answered(usage, answer)
       if (answer?.desired === "stop") return await this.#finish(startTime, "Stopped", signal)
-      await waitUnlessAborted(systemClock, answer?.heartbeatSeconds ?? intervalSeconds, signal)
+      await waitUnlessAborted(this.#clock, answer?.heartbeatSeconds ?? intervalSeconds, signal)
     }
     await this.#client.close()
   }
@@ -300,7 +337,7 @@ class SimulatedAgent {
       } catch (error) {
         if (error instanceof RefusedError) return undefined
         if (!(error instanceof GatewayError)) throw error
-        await waitUnlessAborted(systemClock, retrySeconds(error, tries, RETRY_SECONDS), signal)
+        await waitUnlessAborted(this.#clock, retrySeconds(error, tries, RETRY_SECONDS), signal)
       }
     }
     return undefined
