@@ -1228,7 +1228,7 @@ export interface components {
              */
             priority?: number | null;
             concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
-            /** @description Clouds on which the job may run: aws, gcp, azure. Default: any. */
+            /** @description Clouds on which the job may run: aws, gcp, azure, and own for machines of your own. Default: any. */
             cloud?: ("aws" | "gcp" | "azure" | "own")[] | null;
             /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).

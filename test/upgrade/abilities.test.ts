@@ -164,9 +164,27 @@ describe("`after`", () => {
   })
 })
 
-describe("`reuse`", () => {
-  const REUSE = { reuse: { idleSeconds: 60 } }
-  const ARRAY = { jobDefinition: { image: "a", ...REUSE } }
+/** A field of jobs and of definitions, another value of it, and what a leader without the ability is said to do. */
+const FIELDS = [
+  {
+    ability: "reuse",
+    field: { reuse: { idleSeconds: 60 } },
+    other: { reuse: { idleSeconds: 90 } },
+    harm: "would not let another job have the VM",
+    unknown: "whether the next one knows reuse",
+  },
+  {
+    ability: "own",
+    field: { cloud: ["own"] },
+    other: { cloud: ["aws", "own"] },
+    harm: "does not know the cloud own",
+    unknown: "whether the next one knows the cloud own",
+  },
+]
+
+describe.each(FIELDS)("`$ability`", ({ ability, field, other, harm, unknown }) => {
+  const ARRAY = { jobDefinition: { image: "a", ...field } }
+  const named = (name: string) => `${name}-${ability}`
   const patch = (name: string, change: object) =>
     kubectl([
       "-n",
@@ -183,36 +201,39 @@ describe("`reuse`", () => {
     const metadata = { name: ref.name, namespace: ref.namespace }
     await fixture.client.create(leases, { metadata, spec: { holderIdentity: "old" } } as Lease)
   })
-  afterAll(() => kubectl(["-n", fixture.namespace, "delete", "cronjobs.berth.dev", "--all"]))
+  afterAll(async () => {
+    await kubectl(["-n", fixture.namespace, "delete", "cronjobs.berth.dev", "--all"])
+    await fixture.client.delete(leases, ref)
+  })
 
   it("is accepted in jobs, arrays and cronjobs while the leader has the ability", async () => {
-    await writeLease({ holderIdentity: "able" }, "able=after,reuse")
+    await writeLease({ holderIdentity: "able" }, `able=after,${ability}`)
     await untilSaid(undefined)
-    await create(job("reuses", REUSE))
-    await create(array("reuses", ARRAY))
-    await create(cronJob("reuses", REUSE))
+    await create(job(named("reuses"), field))
+    await create(array(named("reuses"), ARRAY))
+    await create(cronJob(named("reuses"), field))
   })
 
   it("is rejected while an operator leads that knows only `after`", async () => {
     await writeLease({ holderIdentity: "older" }, "older=after")
-    await eventually(() => expect(create(job("probe", REUSE))).rejects.toThrow("would not let another job have the VM"))
-    await create(job("waits", AFTER))
-    for (const manifest of [array("rejected", ARRAY), cronJob("rejected", REUSE)])
+    await eventually(() => expect(create(job(named("probe"), field))).rejects.toThrow(harm))
+    await create(job(named("waits"), AFTER))
+    for (const manifest of [array(named("rejected"), ARRAY), cronJob(named("rejected"), field)])
       await expect(create(manifest)).rejects.toThrow(OLDER)
-    const response = await call("/1/jobs", { body: { name: "rejected", image: "a", ...REUSE } })
+    const response = await call("/1/jobs", { body: { name: named("rejected"), image: "a", ...field } })
     expect([response.status, (await problemIn(response)).detail]).toEqual([503, expect.stringContaining(OLDER)])
   })
 
   it("is rejected in a change of a cronjob that has none, and does not keep others from changes", async () => {
-    await create(cronJob("plain", {}))
-    await expect(patch("plain", { spec: { jobDefinition: REUSE } })).rejects.toThrow(OLDER)
-    await patch("plain", { spec: { active: false } })
-    await patch("reuses", { spec: { active: false } })
-    await patch("reuses", { spec: { jobDefinition: { reuse: { idleSeconds: 90 } } } })
+    await create(cronJob(named("plain"), {}))
+    await expect(patch(named("plain"), { spec: { jobDefinition: field } })).rejects.toThrow(OLDER)
+    await patch(named("plain"), { spec: { active: false } })
+    await patch(named("reuses"), { spec: { active: false } })
+    await patch(named("reuses"), { spec: { jobDefinition: other } })
   })
 
   it("is rejected while no operator leads", async () => {
     await writeLease({ holderIdentity: "" }, "")
-    await eventually(() => expect(create(job("probe", REUSE))).rejects.toThrow("whether the next one knows reuse"))
+    await eventually(() => expect(create(job(named("probe"), field))).rejects.toThrow(unknown))
   })
 })

@@ -15,9 +15,10 @@ export const OPERATOR_LEASE = "berth-operator"
 
 /**
  * Abilities of this version's operator, which its Lease shows while it leads. ABILITIES_POLICY rejects what an older operator
- * would misread. `after`: it starts a job or an array after its prerequisites.
+ * would misread. `after`: it starts a job or an array after its prerequisites. `reuse`: it lets another job have a VM. `own`:
+ * it knows the cloud of own machines.
  */
-export const OPERATOR_ABILITIES: readonly string[] = ["after", "reuse"]
+export const OPERATOR_ABILITIES: readonly string[] = ["after", "reuse", "own"]
 
 /** Admission policy that rejects fields for which the leader lacks the ability (manifests/base/abilities.yaml). */
 export const ABILITIES_POLICY = "berth-abilities"

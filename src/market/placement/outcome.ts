@@ -8,6 +8,7 @@ import {
   type LaunchStatus,
   type StoredLaunch,
 } from "../../core/apis/launch.ts"
+import { OWN_CLOUD } from "../../core/apis/machine.ts"
 
 /** Outcome of a Launch for its job. It does not say if the VM still exists: see `isOver`. */
 export type Outcome =
@@ -143,6 +144,8 @@ export function bootOverrun(launch: StoredLaunch): string {
  */
 export function bootProgress({ spec, status }: StoredLaunch): string {
   if (status?.agent !== undefined) return "it was still preparing the container, for example pulling its image"
+  if (spec.offer.cloud === OWN_CLOUD)
+    return `the host of machine ${spec.offer.instanceType} did not begin it. Check that the host runs and reaches ${spec.gatewayUrl}`
   if (spec.network?.publicAddress === false) {
     const advice = "give the subnet a NAT gateway or another way out, or set `publicAddress: true` in the connection"
     return `its VM has no public address, because the connection says so, and never reached ${spec.gatewayUrl}: ${advice}`
