@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { MachineJoin, MachineRecord } from "../../src/api/resources/machines/schema.ts"
 import type { Host, StoredMachine } from "../../src/core/apis/machine.ts"
+import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { claimsIn, verifyJoinToken } from "../../src/core/protocol/machines.ts"
 import { LAUNCHES, MACHINES } from "../../src/core/resources.ts"
 import { jobOf, launchOf } from "../harness/builders.ts"
@@ -196,6 +197,20 @@ describe("a machine", () => {
     expect((await call("/1/machines/gpu-1")).status).toBe(404)
   })
 
+  it("gets no job of another project, and is not in its offers or plans", async () => {
+    await create({ region: "lab-eight" })
+    await writeStatus({ host: HOST })
+    const plan = { image: "a", cloud: ["own"] }
+    await eventually(async () => {
+      const planned = await (await call("/1/jobs?dry_run=true", { body: plan })).json()
+      expect(planned).toMatchObject({ verdict: "placeable", placements: [{ instance_type: "gpu-1" }] })
+    })
+    const planned = await (await callOf("/1/jobs?dry_run=true", { body: plan })).json()
+    expect(planned).toMatchObject({ verdict: "noOffer", placements: [] })
+    for (const path of ["/1/offers", "/1/offers?cloud=own"])
+      expect(await (await callOf(path)).text()).not.toMatch(/gpu-1|lab-eight/)
+  })
+
   it("is invisible to other projects, also if it is shared", async () => {
     const { id } = await create()
     await fixture.client.patch(
@@ -209,5 +224,51 @@ describe("a machine", () => {
       expect((await callOf(`${path}/token`, { method: "POST" })).status).toBe(404)
     }
     expect(await (await callOf("/1/machines")).json()).toMatchObject({ machines: [], total: 0 })
+  })
+})
+
+describe("an administrator of another project's namespace", () => {
+  const as = { user: "admin-of-the-neighbour" }
+  const forbidden = { code: 403 }
+
+  beforeAll(async () => {
+    const subjects = [{ kind: "User", apiGroup: RBAC_GROUP, name: as.user }]
+    const metadata = { name: as.user, namespace: neighbour.namespace }
+    const roleRef = { apiGroup: RBAC_GROUP, kind: "ClusterRole", name: "admin" }
+    await fixture.client.create(ROLE_BINDINGS, { metadata, roleRef, subjects })
+    await eventually(() => fixture.client.list(MACHINES, { namespace: neighbour.namespace, as }))
+  })
+
+  it("reaches no machine by Kubernetes' API", async () => {
+    await create()
+    const { client, namespace } = fixture
+    const ref = { namespace, name: "gpu-1" }
+    const other = { metadata: { namespace, name: "gpu-2" }, spec: {} } as StoredMachine
+    const merge = { spec: { shared: true } }
+    for (const attack of [
+      () => client.get(MACHINES, ref, { as }),
+      () => client.list(MACHINES, { namespace, as }),
+      () => client.list(MACHINES, { as }),
+      () => client.create(MACHINES, other, { as }),
+      () => client.patch(MACHINES, ref, { merge }, { as }),
+      () => client.patchStatus(MACHINES, ref, { merge: { status: { host: HOST } } }, { as }),
+      () => client.delete(MACHINES, ref, { as }),
+    ])
+      await expect(attack()).rejects.toMatchObject(forbidden)
+    expect((await stored()).status?.host).toBeUndefined()
+  })
+
+  it("can neither share an own machine nor write what hosts and Berth report", async () => {
+    const { client } = fixture
+    const ref = { namespace: neighbour.namespace, name: "theirs" }
+    await client.create(MACHINES, { metadata: ref, spec: {} } as StoredMachine, { as })
+    await expect(client.patch(MACHINES, ref, { merge: { spec: { shared: true } } }, { as })).rejects.toMatchObject(
+      forbidden,
+    )
+    for (const status of [{ host: HOST }, { launch: { name: "l-1", namespace: fixture.namespace } }]) {
+      await expect(client.patchStatus(MACHINES, ref, { merge: { status } }, { as })).rejects.toMatchObject(forbidden)
+    }
+    const launch = { ...launchOf(jobOf()), metadata: { name: "forged", namespace: SYSTEM_NAMESPACE } }
+    await expect(client.create(LAUNCHES, launch as never, { as })).rejects.toMatchObject(forbidden)
   })
 })

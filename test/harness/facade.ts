@@ -57,6 +57,7 @@ import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import type { Offers } from "../../src/market/catalogue/offers.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
 import { LaunchLedger } from "../../src/market/placement/ledger.ts"
+import { ownAccount } from "../../src/market/placement/machines.ts"
 import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/market.ts"
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
@@ -172,7 +173,8 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   // A suite that gives its own path to the API server may cut it, so no write waits for that replica.
   const hide = options.kubeConfig === undefined ? showWritesIn(reflectors.map(showingCache)) : () => {}
-  const { market = { offers: shippedOffers(), launchAccounts: { of: () => [] } } } = options
+  const own: LaunchAccounts = { of: (namespace) => ownAccount(machines.store.list(), namespace) }
+  const { market = { offers: shippedOffers(), launchAccounts: own } } = options
   const folder = await mkdtemp(join(tmpdir(), "berth-facade-"))
   const { logStore = new FileLogStore(folder) } = options
   const uploadStore = new FileUploadStore(join(folder, UPLOADS_FOLDER))
@@ -217,7 +219,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     catalogue: () => market.offers.current(),
     plan: jobPlanner({
       ...market,
-      ...{ jobs, launches, statements, nextTurn },
+      ...{ jobs, launches, machines, statements, nextTurn },
       clock: systemClock,
       obstacleTo: (namespace, order) =>
         plannedObstacle({ jobs: jobs.store, jobArrays: jobArrays.store }, namespace, order),

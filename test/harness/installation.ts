@@ -45,7 +45,7 @@ export interface InstallationOptions {
 }
 
 /** File that opens the gate. A signal could arrive before the shell's trap is set. */
-const GATE = "open"
+export const GATE = "open"
 
 /** Returns a shell script that runs `before`, waits for `openGate`, and runs `after`. */
 export function gate(before: string, after: string): string {

@@ -20,10 +20,10 @@ export class Program {
   #output = ""
   #ending: Ending | undefined
 
-  /** Starts `node FILE ARGS`. It has no terminal; its standard input closes when this process ends. */
-  constructor(name: string, argv: readonly string[], env: NodeJS.ProcessEnv = process.env) {
+  /** Starts `node FILE ARGS`, or another command. It has no terminal; its standard input closes when this process ends. */
+  constructor(name: string, argv: readonly string[], env = process.env, command = process.execPath) {
     this.name = name
-    this.#child = spawn(process.execPath, argv, { env, stdio: ["pipe", "pipe", "pipe"] })
+    this.#child = spawn(command, argv, { env, stdio: ["pipe", "pipe", "pipe"] })
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       stream?.setEncoding("utf8").on("data", (piece: string) => {
         this.#output += piece

@@ -1,9 +1,19 @@
 import { describe, expect, test } from "vitest"
-import { at, jobOf, MACHINE_LAUNCH as launch, machineOf, marketOf, OFFERS } from "../../../test/harness/builders.ts"
+import {
+  at,
+  jobOf,
+  MACHINE_LAUNCH as launch,
+  launchOf,
+  machineOf,
+  marketOf,
+  OFFERS,
+} from "../../../test/harness/builders.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
+import type { LaunchSpec, LaunchStatus } from "../../core/apis/launch.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
+import type { Offer } from "../../core/apis/offer.ts"
 import { createCatalogue } from "../router/catalogue.ts"
-import { ownAccount, ownOffers, withOwnOffers } from "./machines.ts"
+import { claimedMachines, ownAccount, ownOffers, withOwnOffers } from "./machines.ts"
 import { place } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
@@ -37,6 +47,22 @@ describe("own machines in routing", () => {
     const full = verdict([machine("gpu-1", { status: { launch } })])
     expect(full).toMatchObject({ kind: "placed", placement: { offer: { cloud: "sim" } } })
     expect(full.kind === "placed" && full.why).toContain("machine gpu-1 has another job")
+  })
+
+  test("a job leaves a machine to the Launch that is about to get it", () => {
+    const offer = (instanceType: string) => ({ offer: { ...OFFERS[0], cloud: "own", instanceType } as Offer })
+    const claims = (namespace: string, spec: Partial<LaunchSpec>, status: LaunchStatus = {}) =>
+      claimedMachines([launchOf(jobOf({ metadata: { namespace } }), 1, { spec, status })])
+    const whys = (claimed: ReadonlySet<string>) =>
+      ownOffers([machine("gpu-1"), machine("gpu-2")], "team", claimed).map(({ why }) => why)
+    expect(whys(claims("team", offer("gpu-1")))).toEqual(["machine gpu-1 has another job", undefined])
+    expect(whys(claims("strangers", offer("team/gpu-2")))).toEqual([undefined, "machine gpu-2 has another job"])
+    // From then on the machine itself says who has it.
+    const none = [undefined, undefined]
+    for (const phase of ["created", "terminated", "refused"] as const)
+      expect(whys(claims("team", offer("gpu-1"), { phase }))).toEqual(none)
+    expect(whys(claims("strangers", offer("gpu-1")))).toEqual(none)
+    expect(whys(claims("team", { offer: OFFERS[0] as Offer }))).toEqual(none)
   })
 
   test("a job that allows own machines only waits for one, and never fails for want of an offer", () => {

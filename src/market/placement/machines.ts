@@ -1,7 +1,9 @@
+import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { OWN_CLOUD, type StoredMachine } from "../../core/apis/machine.ts"
+import { keyOf } from "../../core/apis/meta.ts"
 import { fromMetadataName } from "../../core/apis/names.ts"
 import { type Offer, offerKey } from "../../core/apis/offer.ts"
-import { offerOf, servesNamespace, type Unavailable, whyUnavailable } from "../../core/machines/machine.ts"
+import { machineOf, offerOf, servesNamespace, type Unavailable, whyUnavailable } from "../../core/machines/machine.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
 
@@ -14,13 +16,31 @@ export interface OwnOffer {
   why?: string
 }
 
-/** Returns the machines that a project's jobs may run on, with those that are not free now. Pure. */
-export function ownOffers(machines: readonly StoredMachine[], namespace: string): OwnOffer[] {
+/**
+ * Returns the keys of the machines that Launches are about to get. Without them, each of the jobs that a free machine wakes
+ * would ask for it, and all but one in vain. Pure.
+ */
+export function claimedMachines(launches: readonly StoredLaunch[]): ReadonlySet<string> {
+  const asking = launches.filter(
+    ({ spec, status }) => spec.offer.cloud === OWN_CLOUD && (status?.phase ?? "requested") === "requested",
+  )
+  return new Set(asking.map(({ spec }) => keyOf({ metadata: machineOf(spec.offer.instanceType, spec.job.namespace) })))
+}
+
+/**
+ * Returns the machines that a project's jobs may run on, with those that are not free now. Pure.
+ * @param claimed keys of machines that are free, but not for long
+ */
+export function ownOffers(
+  machines: readonly StoredMachine[],
+  namespace: string,
+  claimed: ReadonlySet<string> = new Set(),
+): OwnOffer[] {
   return machines.flatMap((machine) => {
     const offer = offerOf(machine, namespace)
     const facts = machine.status?.host?.facts
     if (offer === undefined || facts === undefined || !servesNamespace(machine, namespace)) return []
-    const why = whyUnavailable(machine)
+    const why = whyUnavailable(machine) ?? (claimed.has(keyOf(machine)) ? "busy" : undefined)
     if (why === "deleted") return []
     return [{ offer, diskGib: facts.diskGib, ...(why !== undefined && { why: unavailableText(machine, why) }) }]
   })
