@@ -392,6 +392,14 @@ const FACADE = {
     about: "URL at which hosts of own machines reach the gateway, for the command of berth machine join",
     parse: httpUrl,
   },
+  /** Content of the file. */
+  gatewayCa: {
+    flag: "--gateway-ca <file>",
+    env: "BERTH_GATEWAY_CA",
+    about:
+      "PEM file with authorities that hosts of own machines trust in addition to the public ones, for that command",
+    parse: certificates,
+  },
   console: {
     flag: "--console <boolean>",
     env: "BERTH_CONSOLE",

@@ -23,7 +23,7 @@ import { storedKeysSealer } from "../core/identity/sealing-keys.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { nextTurn } from "../core/kube/flow.ts"
 import { SharedHeartbeats } from "../core/kube/heartbeats.ts"
-import { joinCommands } from "../core/machines/commands.ts"
+import { joinCommandsOf } from "../core/machines/commands.ts"
 import type { Fetch } from "../core/outbound/guarded-fetch.ts"
 import { NO_TARGETS, publicFetch } from "../core/outbound/public-fetch.ts"
 import { packageFile, packageVersion } from "../core/package.ts"
@@ -60,6 +60,7 @@ import { createHttpServer, drain, listen } from "./http/server.ts"
 import { DEFAULT_SCOPES } from "./installation-document.ts"
 import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
+import type { JoinFacts } from "./resources/machines/machines.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
 import { openStores, type Stores } from "./stores.ts"
 import { UsageTails } from "./usage/tails.ts"
@@ -81,6 +82,8 @@ export interface FacadeParts {
   askRegistries?: Fetch
   /** Issuer of identity tokens for clouds, the operator's. Absent: every connection needs a secret. */
   identity?: IdentityIssuer
+  /** Returns the commands with which a host joins by a token. Default: those of an installation in a cluster. */
+  joinCommands?: JoinFacts["commands"]
   /** Folder of the built web console. Default: the one in a bundle. */
   consoleFolder?: string
   logger: Logger
@@ -136,7 +139,7 @@ export async function startFacade(
     installation,
     spending: spendingIn(caches, placement),
     ...planners({ ...placement, ...caches, clock }, options, parts),
-    joins: { bootstrapKey, commands: joinCommandsOf(options) },
+    joins: { bootstrapKey, commands: parts.joinCommands ?? joinCommandsOf({ ...options, image: options.agentImage }) },
     discover: discovererOf({ openAccount: accountOpener(providers), credentialsOf, clock, logger }),
     sending: sendingOf(options),
     consoleFolder: consoleFolderOf(options, parts),
@@ -193,12 +196,6 @@ function spendingIn(caches: Caches, { caps }: Pick<ReturnType<typeof placementIn
 function discovererOf(options: ConstructorParameters<typeof Discoverer>[0]): FacadeDependencies["discover"] {
   const discoverer = new Discoverer(options)
   return (sort, connections) => discoverer.discover(sort, connections)
-}
-
-/** Returns the commands with which hosts join; undefined without the address at which they reach the gateway. */
-function joinCommandsOf({ gatewayUrl, agentImage }: Options): FacadeDependencies["joins"]["commands"] {
-  if (gatewayUrl === undefined || agentImage === undefined) return undefined
-  return (token) => joinCommands({ gatewayUrl, image: agentImage, token })
 }
 
 /** Returns the folder of the console; undefined if the options disable it, or if this is a source tree without a build. */

@@ -5,7 +5,7 @@ import { usedText } from "../client/usage.ts"
 import { troubleLines } from "./conditions.ts"
 import { toFailure } from "./exit.ts"
 import { afterText, beforeText } from "./order.ts"
-import { type Column, durationText, formatTable, usdText, wrapText } from "./table.ts"
+import { type Column, durationText, formatTable, formatTime, usdText, wrapText } from "./table.ts"
 import { shown, type Terminal } from "./terminal.ts"
 
 type Timeline = Schemas["Timeline"]
@@ -124,7 +124,7 @@ function stepsOf({ timeline, message }: Timeline, terminal: Terminal): string {
     const before = timeline[index - 1]
     const since = before === undefined ? "" : `+${durationText((Date.parse(at) - Date.parse(before.at)) / 1000)}`
     const entry = TROUBLE.includes(type) ? terminal.styled("yellow", shown(text)) : shown(text)
-    const line = `${at.slice(0, 19)}Z  ${since.padStart(7)}  ${entry}`
+    const line = `${formatTime(at)}  ${since.padStart(7)}  ${entry}`
     return wrapText(line, " ".repeat(31))
   })
   return [...lines, ...(message === null ? [] : [wrapText(shown(message), "")])].join("\n")
@@ -143,7 +143,7 @@ function reuseLines({ number, took_over, handed_to, idle_until, idle_usd }: Laun
   const waited = idle_usd == null ? "" : ` It cost ${usdText(idle_usd)} while it waited.`
   return [
     ...(took_over == null ? [] : [`VM ${number} took over the idle VM of launch ${took_over}.`]),
-    ...(idle_until == null ? [] : [`VM ${number} waits for another job until ${idle_until.slice(0, 19)}Z.`]),
+    ...(idle_until == null ? [] : [`VM ${number} waits for another job until ${formatTime(idle_until)}.`]),
     ...(handed_to == null ? [] : [`Launch ${handed_to} has VM ${number} now.${waited}`]),
   ].map((line) => wrapText(shown(line), "  "))
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest"
-import { cut, durationText, formatTable, usdText, wrapText } from "./table.ts"
+import { cut, durationText, formatTable, formatTime, usdText, wrapText } from "./table.ts"
 
 test("a table has no lines, and aligns numbers to the right", () => {
   const columns = [
@@ -14,6 +14,11 @@ test("a table has no lines, and aligns numbers to the right", () => {
   expect(formatTable(rows, columns)).toBe("NAME      COST\na           $1\nlonger  $10.50")
   expect(formatTable(rows.slice(0, 1), columns, true)).toBe("NAME  COST  MORE\na       $1  wide")
 })
+
+test.each(["2026-01-31T12:00:09.123Z", "2026-01-31T12:00:09.123456Z", "2026-01-31T12:00:09Z"])(
+  "the time %s has whole seconds",
+  (time) => expect(formatTime(time)).toBe("2026-01-31T12:00:09Z"),
+)
 
 test("control characters of others are made visible", () => {
   const table = formatTable(["\u001b[2Jevil\u202e\nname"], [{ title: "NAME", cell: (text: string) => text }])

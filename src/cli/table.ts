@@ -59,6 +59,11 @@ export function durationText(seconds: number): string {
   return parts.flatMap(({ count, text }, index) => (index > 0 && count === 0 ? [] : [text])).join("")
 }
 
+/** Returns an ISO time in UTC with whole seconds, such as `2026-01-31T12:00:00Z`. */
+export function formatTime(time: string): string {
+  return `${time.slice(0, 19)}Z`
+}
+
 /** Returns the time since an ISO time, such as `5m`, as kubectl's ages. */
 export function formatAge(time: string | null | undefined, now: Date): string {
   return time == null ? "" : durationText((now.getTime() - Date.parse(time)) / 1000)

@@ -4086,10 +4086,14 @@ export interface components {
             token: string;
             /** @description Time until which a host can join with it. */
             expires_at: string;
-            /** @description Command for a shell of the host that runs the agent in its Docker engine. Null: this installation does not know its address for hosts. */
+            /** @description Command for a shell of the host that runs the agent in its Docker engine. Null: the note says why. */
             docker: string | null;
             /** @description Command that runs the agent by systemd and Node.js instead. */
             systemd: string | null;
+            /** @description Command that runs the agent from the source of an installation for development. Null: this is another one. */
+            source: string | null;
+            /** @description Reason why commands are missing, and which setting gives them. Null: none is. */
+            note: string | null;
         };
         MachineJoining: {
             /** @description UUID. */
@@ -7923,7 +7927,9 @@ export interface operations {
                      *         "token": "bmj1.the-token-is-shown-here-only-once",
                      *         "expires_at": "2026-01-02T11:00:00Z",
                      *         "docker": "sudo docker run …",
-                     *         "systemd": "sudo install …"
+                     *         "systemd": "if [ -f agent.mjs ] …",
+                     *         "source": null,
+                     *         "note": null
                      *       }
                      *     }
                      */
@@ -8197,7 +8203,9 @@ export interface operations {
                      *         "token": "bmj1.the-token-is-shown-here-only-once",
                      *         "expires_at": "2026-01-02T11:00:00Z",
                      *         "docker": "sudo docker run …",
-                     *         "systemd": "sudo install …"
+                     *         "systemd": "if [ -f agent.mjs ] …",
+                     *         "source": null,
+                     *         "note": null
                      *       }
                      *     }
                      */

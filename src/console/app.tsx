@@ -11,6 +11,7 @@ import { CronJobsPage } from "./pages/cronjobs.tsx"
 import { JobPage } from "./pages/job.tsx"
 import { JobsPage } from "./pages/jobs.tsx"
 import { KeysPage } from "./pages/keys.tsx"
+import { MachinesPage } from "./pages/machines.tsx"
 import { MembersPage } from "./pages/members.tsx"
 import { NewJobPage } from "./pages/new-job.tsx"
 import { OffersPage } from "./pages/offers.tsx"
@@ -89,6 +90,7 @@ function Project({ name }: { name: string }) {
           <Route path="/console/projects/:project/costs" component={CostsPage} />
           <Route path="/console/projects/:project/offers" component={OffersPage} />
           <Route path="/console/projects/:project/connections" component={ConnectionsPage} />
+          <Route path="/console/projects/:project/machines" component={MachinesPage} />
           <Route path="/console/projects/:project/webhooks" component={WebhooksPage} />
           <Route path="/console/projects/:project/keys" component={KeysPage} />
           <Route path="/console/projects/:project/members" component={MembersPage} />
@@ -120,6 +122,7 @@ const PAGES: readonly [path: string, title: string][] = [
   ["/costs", "Costs"],
   ["/offers", "Offers"],
   ["/connections", "Connections"],
+  ["/machines", "Machines"],
   ["/webhooks", "Webhooks"],
   ["/keys", "Keys"],
   ["/members", "Members"],

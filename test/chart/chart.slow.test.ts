@@ -168,6 +168,7 @@ describe("the chart", () => {
       "facade.workdirMibPerMinute",
       "limits.webhooks",
       "limits.uploadMib",
+      "limits.machines",
     ]
     const set = missing.map((name) => `${name}=null`)
     const oidc = { issuer: "https://issuer.example.com", audience: "berth" }
@@ -357,8 +358,11 @@ describe("the chart", () => {
     const { env } = programOf(objects, "berth-operator")
     expect(JSON.parse(env.get("BERTH_VM_PROXY") ?? "")).toEqual({ url, noProxy: "mirror.example.com" })
     expect(env.get("BERTH_VM_CA")).toBe("/etc/berth/ca/ca.crt")
+    // Hosts that join as machines get them with their command.
+    expect(programOf(objects, "berth-facade").env.get("BERTH_GATEWAY_CA")).toBe("/etc/berth/ca/ca.crt")
     const least = JSON.stringify(await rendered(LEAST))
-    for (const name of ["_PROXY", "NODE_EXTRA_CA_CERTS", "BERTH_VM", "/etc/berth/ca"]) expect(least).not.toContain(name)
+    for (const name of ["_PROXY", "NODE_EXTRA_CA_CERTS", "BERTH_VM", "BERTH_GATEWAY_CA", "/etc/berth/ca"])
+      expect(least).not.toContain(name)
   })
 
   it("gives the operator the idle limit of jobs without one, in whole seconds, and none by default", async () => {

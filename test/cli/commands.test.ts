@@ -1092,7 +1092,7 @@ describe("machine", () => {
     const made = await admin("machine", "join", "gpu-1", "--price", "0.2", "--region", "office", "--lease", "300")
     expect([made.code, made.err]).toEqual([0, expect.stringMatching(/once and before \d{4}-.*Z:\n/)])
     const tokenOf = (text: string) => claimsIn(/BERTH_JOIN_TOKEN='?([\w.-]+)/.exec(text)?.[1] ?? "")
-    expect(made.out).toMatch(/^sudo docker run /)
+    expect(made.out).toMatch(/^sudo docker run /m)
     expect(tokenOf(made.out)).toMatchObject({ name: "gpu-1", number: 1 })
     const again = await admin("machine", "join", "gpu-1", "--again", "--systemd")
     expect([again.code, again.out]).toEqual([0, expect.stringContaining("systemctl enable berth-machine")])

@@ -2,13 +2,14 @@ import { createHash, randomUUID } from "node:crypto"
 import type { JobStatus, Placement, StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredJobArray } from "../../src/core/apis/jobarray.ts"
 import { type LaunchStatus, launchName, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { Host } from "../../src/core/apis/machine.ts"
 import { LABELS } from "../../src/core/apis/meta.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import { monthOf, type StoredStatement, statementName } from "../../src/core/apis/statement.ts"
 import type { UsagePoint } from "../../src/core/apis/usage.ts"
 import type { WebhookStatus } from "../../src/core/apis/webhook.ts"
-import { JOB_ARRAYS, JOBS, LAUNCHES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/resources.ts"
+import { JOB_ARRAYS, JOBS, LAUNCHES, MACHINES, PROJECTS, STATEMENTS, WEBHOOKS } from "../../src/core/resources.ts"
 import { agentOf, launchOf } from "../harness/builders.ts"
 import { type Caller, created } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
@@ -273,10 +274,32 @@ export async function fillProject(sample: SampleProject): Promise<void> {
   await made(call, "/1/connections", { name: "aws-prod", type: "aws", ...secrets })
   const receiver = { url: "https://ci.example.com/berth", events: ["job.*"] }
   await made(call, "/1/webhooks", { name: "ci-server", ...receiver })
-  await made(call, "/1/machines", { name: "workstation-1", hourly_price_usd: 0.2, region: "office" })
+  await ownMachine(sample)
   const slack = { url: "https://hooks.slack.com/services/T0/B0/secret", format: "slack", labels: { team: "vision" } }
   await made(call, "/1/webhooks", { name: "alarms", ...slack, events: ["job.failed", "budget.threshold"] })
   await deliveries(sample)
+}
+
+/** Creates a machine whose host has joined, as gateway and operator leave it. */
+async function ownMachine({ call, fixture: { client, namespace } }: SampleProject): Promise<void> {
+  const name = "workstation-1"
+  await made(call, "/1/machines", { name, hourly_price_usd: 0.2, region: "office" })
+  const { generation = 1 } = (await client.get(MACHINES, { namespace, name })).metadata
+  const gpu = { model: "NVIDIA GeForce RTX 4090", count: 2, vramGib: 24 }
+  const host: Host = {
+    ...{ joinNumber: 1, joinTime: minutesAgo(600), signingKey: "{}", encryptionKey: "{}", version: "0.1.0" },
+    facts: { cpu: 32, memoryGib: 125.6, diskGib: 811.4, architecture: "amd64", gpu },
+    ...{ sequence: 1, lastHeartbeatTime: minutesAgo(1 - SHOWN_AFTER_MINUTES), leaseSeconds: 900 },
+  }
+  const ready = {
+    type: "Ready",
+    status: "True" as const,
+    reason: "Joined",
+    message: "the host takes jobs at 0.2 USD/h",
+  }
+  const conditions = [{ ...ready, lastTransitionTime: minutesAgo(600), observedGeneration: generation }]
+  const status = { observedGeneration: generation, conditions, host }
+  await client.patchStatus(MACHINES, { namespace, name }, { merge: { status } })
 }
 
 /** Writes deliveries into the status of the webhook, as the operator does. */

@@ -28,6 +28,7 @@ export const PAGES: readonly Scene[] = [
   page("array", "/arrays/lr-sweep", "All its jobs"),
   page("offers", "/offers?gpu=L4", "g2-standard-4"),
   page("connections", "/connections", "aws-prod"),
+  page("machines", "/machines", "GeForce RTX 4090"),
   page("webhooks", "/webhooks", "ci-server"),
   page("keys", "/keys", "yours"),
 ]
@@ -107,6 +108,16 @@ export const STATES: readonly Scene[] = [
       await press("Cancel")(of)
     },
   },
+  { ...page("new-machine", "/machines", "workstation-1"), prepare: press("New machine") },
+  {
+    ...page("machine-command", "/machines", "workstation-1"),
+    prepare: async (of) => {
+      await press(/^Join again .*workstation-1/)(of)
+      await press("Make a command")(of)
+      await of.getByLabel("Command", { exact: true }).waitFor()
+    },
+  },
+  { ...page("machine-remove", "/machines", "workstation-1"), prepare: press(/^Remove .*workstation-1/) },
   { ...page("new-webhook", "/webhooks", "ci-server"), prepare: press("New webhook") },
   {
     ...page("webhook-wrong", "/webhooks", "ci-server"),
@@ -151,6 +162,7 @@ export const EMPTY: readonly Scene[] = [
   page("empty-cronjobs", "/cronjobs", "This project has no cronjobs."),
   page("empty-arrays", "/arrays", "This project has no arrays."),
   page("empty-webhooks", "/webhooks", "No webhook sends events."),
+  page("empty-machines", "/machines", "This project has no machines of its own."),
   page("empty-connections", "/connections", "No cloud account is connected."),
   page("empty-costs", "/costs", "Nothing was spent"),
   page("no-offer", "/offers?cpu=4000", "4000"),

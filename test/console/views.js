@@ -12,6 +12,7 @@ const PLACES = {
   cronJob: "pages/cronjob",
   launch: "parts/story",
   connection: "pages/connections",
+  machine: "pages/machines",
   webhook: "pages/webhooks",
   keys: "pages/keys",
   projects: "pages/projects",

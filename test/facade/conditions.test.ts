@@ -152,6 +152,7 @@ const SURFACES: Record<string, Surface> = {
     },
     path: "/1/machines/table",
     argv: ["machine", "show", "table"],
+    view: (machine) => rendered("MachinePanel", "machine", { machine }),
   },
   Webhook: {
     resource: WEBHOOKS,

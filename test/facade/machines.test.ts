@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { MachineJoin, MachineRecord } from "../../src/api/resources/machines/schema.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
 import type { Host, StoredMachine } from "../../src/core/apis/machine.ts"
 import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { claimsIn, verifyJoinToken } from "../../src/core/protocol/machines.ts"
@@ -45,7 +46,7 @@ async function read(name = "gpu-1"): Promise<MachineRecord> {
   return (await (await call(`/1/machines/${name}`)).json()) as MachineRecord
 }
 
-const TIME = `${new Date().toISOString().slice(0, 19)}Z`
+const TIME = timestamp(new Date())
 const HOST: Host = {
   ...{ joinNumber: 1, joinTime: TIME, signingKey: "{}", encryptionKey: "{}", version: "0.2.0", sequence: 1 },
   facts: { cpu: 8, memoryGib: 32, diskGib: 100, architecture: "amd64", gpu: { model: "L4", count: 2, vramGib: 24 } },
@@ -145,6 +146,7 @@ describe("a machine", () => {
       expect(await read()).toMatchObject({
         ...{ status: "busy", job: "train", agent_version: "0.2.0", joined_at: TIME, last_heartbeat_at: TIME },
         facts: { ...facts, gpu_model: "L4", gpu_count: 2, gpu_vram_gib: 24 },
+        lease_ends_at: timestamp(new Date(Date.parse(TIME) + 960_000)),
       }),
     )
     await writeStatus({ launch: { namespace: neighbour.namespace } })

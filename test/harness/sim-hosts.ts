@@ -32,6 +32,11 @@ export class SimHosts {
     { spec = {}, facts = {} }: { spec?: Partial<MachineSpec>; facts?: Partial<MachineFacts> } = {},
   ): Promise<void> {
     await this.#client.create(MACHINES, { metadata: ref, spec: { joinNumber: 1, ...spec } } as StoredMachine)
+    await this.joinAs(ref, facts)
+  }
+
+  /** Joins as a machine that exists. */
+  async joinAs(ref: { namespace: string; name: string }, facts: Partial<MachineFacts> = {}): Promise<void> {
     await this.#write(ref, ({ spec: { leaseSeconds = MACHINE_LEASE.default } }) => ({
       joinNumber: 1,
       joinTime: this.#now(),

@@ -18,6 +18,7 @@ import { CRON_JOB } from "../../src/core/apis/cronjob.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import { JOB_ARRAY } from "../../src/core/apis/jobarray.ts"
 import { LAUNCH } from "../../src/core/apis/launch.ts"
+import { MACHINE } from "../../src/core/apis/machine.ts"
 import { API_VERSION, type ResourceType } from "../../src/core/apis/meta.ts"
 import { ORGANIZATION } from "../../src/core/apis/organization.ts"
 import { PROJECT } from "../../src/core/apis/project.ts"
@@ -44,7 +45,7 @@ const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 const KINDS: readonly ResourceType[] = [
   ...[ORGANIZATION, PROJECT, API_KEY, CONNECTION],
-  ...[CRON_JOB, JOB, JOB_ARRAY, WEBHOOK, LAUNCH],
+  ...[CRON_JOB, JOB, JOB_ARRAY, WEBHOOK, LAUNCH, MACHINE],
 ]
 
 /** Object as any tool sees it. */
@@ -151,6 +152,7 @@ const DECLARED: readonly [what: string, declared: Seen, end: string][] = [
     object(CRON_JOB, "paused", { schedule: YEARLY, jobDefinition: { image: "none" }, active: false }),
     "Current",
   ],
+  ["a machine that waits for its host", object(MACHINE, "gpu-1", { hourlyPriceUsd: 0.2 }), "InProgress"],
   ["a job", job("good", "sleep 1"), "Current"],
   ["a job that fails", job("bad", "exit 3"), "Failed"],
   ["a job that fits nowhere", job("huge", "true", { resources: { cpu: 4000, memory: "4Gi" } }), "Failed"],

@@ -1,4 +1,4 @@
-import type { Clock } from "../../core/apis/clock.ts"
+import { type Clock, timestamp } from "../../core/apis/clock.ts"
 import type { Logger } from "../../core/apis/logger.ts"
 import type { Host, StoredMachine } from "../../core/apis/machine.ts"
 import { keyOf } from "../../core/apis/meta.ts"
@@ -193,8 +193,7 @@ export class Hosts {
 
   #held(until: Date): Problem {
     const seconds = Math.max(1, Math.ceil((until.getTime() - this.#options.clock.now().getTime()) / 1000))
-    const time = until.toISOString().slice(0, 19)
-    const detail = `The former host of this machine may still run a job until ${time}Z, when its lease ends. The host joins then by itself, or as soon as the former one has ended its job.`
+    const detail = `The former host of this machine may still run a job until ${timestamp(until)}, when its lease ends. The host joins then by itself, or as soon as the former one has ended its job.`
     return new Problem({ type: "machine-held", status: 409, detail, headers: { "Retry-After": String(seconds) } })
   }
 }

@@ -5,7 +5,7 @@ import { CLOUDS } from "../../client/providers.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, toFailure } from "../exit.ts"
 import { readGreeting } from "../installation.ts"
-import { durationText } from "../table.ts"
+import { durationText, formatTime } from "../table.ts"
 import { shown } from "../terminal.ts"
 import { listConnections, pricesOf } from "./connection.ts"
 
@@ -124,7 +124,11 @@ function* callerFindings({
   if (expires_at !== null) {
     const seconds = (Date.parse(expires_at) - Date.now()) / 1000
     const state = kind === "key" && seconds < ENDS_SOON_SECONDS ? "warning" : "good"
-    yield { check: "expiry", state, text: `The credential ends at ${expires_at}, in ${durationText(seconds)}.` }
+    yield {
+      check: "expiry",
+      state,
+      text: `The credential ends at ${formatTime(expires_at)}, in ${durationText(seconds)}.`,
+    }
   }
   yield {
     check: "limits",

@@ -4,7 +4,7 @@ import { nextTick } from "../../core/apis/schedule.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
-import { durationText, formatAge } from "../table.ts"
+import { durationText, formatAge, formatTime } from "../table.ts"
 import { shown } from "../terminal.ts"
 
 type CronJob = Schemas["CronJobRecord"]
@@ -114,7 +114,7 @@ function timesOf({ cron_spec, is_active }: CronJob, count: number): string[] {
     if (next === undefined) break
     times.push(next)
   }
-  return times.map((time) => time.toISOString().replace(".000Z", "Z"))
+  return times.map((time) => formatTime(time.toISOString()))
 }
 
 function textOf(cronjob: CronJob): string {
@@ -126,7 +126,7 @@ function textOf(cronjob: CronJob): string {
     `${shown(name)}  ${is_active ? "active" : "paused"}`,
     `  Schedule: ${shown(cron_spec)} (UTC)`,
     `  Next:     ${timesOf(cronjob, 3).join(", ") || "none: it is paused"}`,
-    `  Last:     ${last_triggered_at ?? "never"}`,
+    `  Last:     ${last_triggered_at === null ? "never" : formatTime(last_triggered_at)}`,
     `  Policy:   ${concurrency_policy}${startWithin}`,
     `  Keeps:    ${succeeded ?? "all"} succeeded, ${failed ?? "all"} failed and cancelled jobs`,
     `  Image:    ${shown(job_definition.image)}`,

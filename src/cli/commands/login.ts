@@ -9,6 +9,7 @@ import { accountUrl, type Context, parseUrl, projectUrl } from "../context.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
 import { installationAt } from "../installation.ts"
 import { hasBrowserFlow, signInByBrowser, signInByDevice } from "../sign-in.ts"
+import { formatTime } from "../table.ts"
 import { shown } from "../terminal.ts"
 
 interface LoginFlags {
@@ -77,7 +78,7 @@ const NO_PROJECT = `You are a member of no project yet. Create one:
   berth project use $(berth project create NAME)`
 
 function roleText({ role, kind, id, name, project_id, expires_at }: WhoAmI): string {
-  const until = expires_at === null ? "" : `, until ${expires_at}`
+  const until = expires_at === null ? "" : `, until ${formatTime(expires_at)}`
   return `as ${kind} ${shown(name ?? id)}, ${role} of ${project_id}${until}`
 }
 

@@ -3,7 +3,7 @@ import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { usageError } from "../exit.ts"
-import { formatAge } from "../table.ts"
+import { formatAge, formatTime } from "../table.ts"
 import { shown as printable } from "../terminal.ts"
 import { confirmDeletion } from "./cron.ts"
 
@@ -95,12 +95,11 @@ async function printJoin(call: Call<JoinFlags>, name: string, { join, ...machine
     await call.printValue({ ...machine, join })
     return 0
   }
-  const command = call.options.systemd === true ? join.systemd : join.docker
-  const until = join.expires_at
+  const command = (call.options.systemd === true ? join.systemd : join.docker) ?? join.source
+  const until = formatTime(join.expires_at)
+  if (join.note !== null) call.terminal.progress(join.note)
   if (command === null) {
-    call.terminal.progress(
-      `This installation does not know its address for hosts, so there is no command. The join token of ${name}, valid once and until ${until}:`,
-    )
+    call.terminal.progress(`The join token of ${name}, valid once and until ${until}:`)
     await call.terminal.line(join.token)
     return 0
   }
@@ -179,7 +178,7 @@ function textOf(machine: Machine): string {
     ...(gpu === "" ? [] : [`  GPUs:      ${printable(gpu)}`]),
     `  Price:     ${hourly_price_usd} USD/h`,
     `  Region:    ${printable(region)}`,
-    `  Lease:     ${lease_seconds} s${lease_ends_at === null ? "" : `, the present one until ${lease_ends_at}`}`,
+    `  Lease:     ${lease_seconds} s${lease_ends_at === null ? "" : `, the present one until ${formatTime(lease_ends_at)}`}`,
     ...(machine.shared ? ["  Shared:    jobs of every project may run on it"] : []),
     ...troubleLines(machine.conditions, [message]),
   ].join("\n")

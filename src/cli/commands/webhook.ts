@@ -3,7 +3,7 @@ import { allItems, readBody, type Schemas } from "../../client/client.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
 import { EXIT, usageError } from "../exit.ts"
-import { formatAge } from "../table.ts"
+import { formatAge, formatTime } from "../table.ts"
 import { shown as printable } from "../terminal.ts"
 import { secretOption, secretText } from "./connection.ts"
 import { confirmDeletion } from "./cron.ts"
@@ -127,8 +127,8 @@ function textOf(webhook: Webhook): string {
     ...(selection.length === 0 ? [] : [`  Jobs with: ${printable(selection.join(", "))}`]),
     ...(include.length === 0 ? [] : [`  Includes:  ${include.join(", ")}`]),
     `  Messages:  ${delivered_count} delivered, ${pending_count} pending, ${missed_count} missed`,
-    `  Last:      ${last_success_at ?? "never delivered"}`,
-    ...(failing_since === null ? [] : [`  Failing:   since ${failing_since}`]),
+    `  Last:      ${last_success_at === null ? "never delivered" : formatTime(last_success_at)}`,
+    ...(failing_since === null ? [] : [`  Failing:   since ${formatTime(failing_since)}`]),
     ...troubleLines(webhook.conditions, [message]),
   ].join("\n")
 }

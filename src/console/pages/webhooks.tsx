@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals"
 import { readBody, type Schemas } from "../../client/client.ts"
 import { parseLabels, parseList } from "../draft.ts"
 import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
-import { Dialog, Facts, Field, labelsText, onText, TableFrame, Time } from "../parts/basics.tsx"
+import { Dialog, Facts, Field, labelsText, onText, Signed, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
 import { Answer, Empty, useLoad, useReloadEvery } from "../parts/load.tsx"
@@ -220,7 +220,7 @@ function Deliveries({ webhook: { name, updated_at } }: { webhook: Webhook }) {
 }
 
 /** Sign of each result. It needs no color, as that of a job. */
-const SIGNS = { pending: "queued", delivered: "succeeded", missed: "failed" }
+const SIGNS = { pending: "queued", delivered: "succeeded", missed: "failed" } as const
 
 function DeliveryRow({ delivery }: { delivery: Schemas["WebhookDelivery"] }) {
   const { type, subject, time, status, attempts, status_code, error, next_attempt_at } = delivery
@@ -229,10 +229,7 @@ function DeliveryRow({ delivery }: { delivery: Schemas["WebhookDelivery"] }) {
       <td class="row-name">{subject}</td>
       <td>{type}</td>
       <td class="whole-row">
-        <span class={`status ${SIGNS[status]}`}>
-          <i aria-hidden="true" />
-          {status}
-        </span>
+        <Signed of={status} as={SIGNS[status]} />
         <span class="minor below">
           {error ?? (status_code === null ? "" : `answered ${status_code}`)}
           {next_attempt_at !== null && (

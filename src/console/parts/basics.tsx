@@ -19,8 +19,13 @@ export function Time({ at, isRelative = false }: { at: string; isRelative?: bool
 
 /** Status of a job, with a sign that needs no color. */
 export function Status({ of }: { of: JobRecord["status"] }) {
+  return <Signed of={of} as={of} />
+}
+
+/** Word with the sign of a job's status. */
+export function Signed({ of, as }: { of: string; as: JobRecord["status"] }) {
   return (
-    <span class={`status ${of}`}>
+    <span class={`status ${as}`}>
       <i aria-hidden="true" />
       {of}
     </span>

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact"
 import { Copy } from "./basics.tsx"
 
 interface SecretOnceProps {
@@ -7,16 +8,19 @@ interface SecretOnceProps {
   label: string
   value: string
   done: () => void
+  /** What is shown before the value. */
+  children?: ComponentChildren
 }
 
 /** Secret that the API returns only once. */
-export function SecretOnce({ title, note, label, value, done }: SecretOnceProps) {
+export function SecretOnce({ title, note, label, value, done, children }: SecretOnceProps) {
   return (
     <section class="panel" aria-label={title}>
       <h2>{title}</h2>
       <p class="note" role="status">
         {note}
       </p>
+      {children}
       <pre class="code" tabIndex={0} aria-label={label}>
         {value}
       </pre>

@@ -1,14 +1,14 @@
 import { execFileSync } from "node:child_process"
 import { describe, expect, it } from "vitest"
 import { joinToken } from "../protocol/machines.ts"
-import { joinCommands } from "./commands.ts"
+import { joinCommands, joinCommandsOf } from "./commands.ts"
 
 const claims = { namespace: "one", name: "gpu-1", uid: "u", number: 1, expires: 1 }
 const token = joinToken(new Uint8Array(32), claims)
 const options = { gatewayUrl: "https://berth.example.com", token, image: "ghcr.io/berth-dev/berth-agent:1.0" }
 const CA = "-----BEGIN CERTIFICATE-----\nMIIB+/=\n-----END CERTIFICATE-----\n"
 
-/** Returns the words of each program that a shell starts for these commands. No program runs. */
+/** Returns the words of each program that a shell starts for these commands, unless its output is not shown. None runs. */
 function wordsIn(commands: string): string[][] {
   const stub = `sudo() { printf '%s\\0' "$@"; printf '\\n\\0'; }`
   const printed = execFileSync("/bin/sh", ["-euc", `${stub}\n${commands}`], { encoding: "utf8" })
@@ -46,7 +46,7 @@ describe("the commands for systemd", () => {
   it("install a unit that starts the agent again, unless Berth rejects it", () => {
     const { systemd } = joinCommands({ ...options, gatewayCa: CA })
     expect(wordsIn(systemd).map((words) => words.at(-1))).toEqual([
-      ...["/opt/berth/agent.mjs", "/opt/berth/gateway-ca.pem", "/opt/berth/join.env"],
+      ...["/opt/berth", "/opt/berth/agent.mjs", "/opt/berth/gateway-ca.pem", "/opt/berth/join.env"],
       ...["/etc/systemd/system/berth-machine.service", "daemon-reload", "berth-machine", "berth-machine"],
     ])
     expect(systemd).toContain(
@@ -61,5 +61,23 @@ describe("the commands for systemd", () => {
   it("escape what systemd would expand", () => {
     const { systemd } = joinCommands({ ...options, gatewayUrl: 'https://berth.test/$HOME%h"' })
     expect(systemd).toContain('--gateway "https://berth.test/$$HOME%%h\\""')
+  })
+})
+
+describe("an installation", () => {
+  const { image, gatewayUrl } = options
+
+  it("puts its authorities into the commands", () => {
+    expect(joinCommandsOf({ image, gatewayUrl, gatewayCa: CA })(token)).toEqual(
+      joinCommands({ ...options, gatewayCa: CA }),
+    )
+  })
+
+  it.each([
+    [{ image }, /lacks --gateway-url \(BERTH_GATEWAY_URL\)\./],
+    [{ gatewayUrl }, /lacks --agent-image \(BERTH_AGENT_IMAGE\)\./],
+    [{}, /lacks --gateway-url \(BERTH_GATEWAY_URL\) and --agent-image/],
+  ])("with %j says what it lacks for a command", (facts, expected) => {
+    expect(joinCommandsOf(facts)(token)).toEqual({ note: expect.stringMatching(expected) })
   })
 })

@@ -1,3 +1,5 @@
+import { defined } from "../apis/defined.ts"
+
 /** Folder of the agent on the owner's host, and in its container under the same path. */
 const DATA_DIR = "/var/lib/berth/machine"
 
@@ -9,6 +11,24 @@ const STOP_SECONDS = 120
 
 /** Exit code of a host that Berth rejects. A restart would not help it. */
 export const REFUSED_EXIT_CODE = 3
+
+/** Name of the agent's container on a host. */
+const CONTAINER = "berth-machine"
+
+/** Program of the agent in its image. */
+const IMAGE_PROGRAM = "/berth/agent.mjs"
+
+/** Commands for a shell of a host, by which it becomes a machine. Only one of them is for a host. */
+export interface JoinCommands {
+  /** Runs the agent in the host's Docker engine. */
+  docker?: string
+  /** Runs it by systemd and Node.js. */
+  systemd?: string
+  /** Runs it in the foreground, from the source of an installation for development. */
+  source?: string
+  /** Says which commands are missing, and why. */
+  note?: string
+}
 
 /** Facts for the commands of a host. */
 export interface JoinOptions {
@@ -23,34 +43,56 @@ export interface JoinOptions {
 }
 
 /**
- * Returns the commands that make a host a machine, for a person to paste into a shell of the host: `docker` runs the agent in
- * a container of the engine that also runs the jobs. `systemd` runs it by Node.js, with the file `agent.mjs` in the present
- * folder. Only one of them is for a host. Pure.
+ * Returns the commands that make a host a machine, for a person to paste into a shell of the host. `docker` runs the agent
+ * in a container of the engine that also runs the jobs. `systemd` runs it by Node.js: with the file `agent.mjs` of the
+ * present folder if there is one, else with that of the image. Each replaces the agent of an earlier command. Pure.
  */
-export function joinCommands(options: JoinOptions): { docker: string; systemd: string } {
+export function joinCommands(options: JoinOptions): Required<Pick<JoinCommands, "docker" | "systemd">> {
   return { docker: dockerCommand(options), systemd: systemdCommand(options) }
+}
+
+/**
+ * Returns the function that makes the commands for a join token. If the installation lacks a fact, it makes a note for its
+ * administrator. Pure.
+ */
+export function joinCommandsOf(facts: { [Fact in keyof Omit<JoinOptions, "token">]?: string | undefined }) {
+  const { gatewayUrl, gatewayCa, image } = facts
+  return (token: string): JoinCommands => {
+    if (gatewayUrl !== undefined && image !== undefined)
+      return joinCommands({ gatewayUrl, image, token, ...defined({ gatewayCa }) })
+    const missing = [
+      ...(gatewayUrl === undefined ? ["--gateway-url (BERTH_GATEWAY_URL)"] : []),
+      ...(image === undefined ? ["--agent-image (BERTH_AGENT_IMAGE)"] : []),
+    ]
+    const note = `This installation has no command for hosts: its façade lacks ${missing.join(" and ")}. Ask its administrator.`
+    return { note }
+  }
 }
 
 function dockerCommand({ gatewayUrl, gatewayCa, token, image }: JoinOptions): string {
   const ca = `${DATA_DIR}/gateway-ca.pem`
   const words = [
-    ...["sudo docker run --detach --name berth-machine --restart always", `--stop-timeout ${STOP_SECONDS}`],
+    ...[`sudo docker run --detach --name ${CONTAINER} --restart always`, `--stop-timeout ${STOP_SECONDS}`],
     // Root owns the engine's socket.
     ...["--user 0", "--network host"],
     "--volume /var/run/docker.sock:/var/run/docker.sock",
     // Sockets of volume drivers, which the engine and the agent use.
     "--volume /run/docker/plugins:/run/docker/plugins",
     `--volume ${DATA_DIR}:${DATA_DIR}`,
-    `--env BERTH_JOIN_TOKEN=${quoted(token)}`,
-    quoted(image),
-    `host --gateway ${quoted(gatewayUrl)} --data-dir ${DATA_DIR}`,
+    `--env BERTH_JOIN_TOKEN=${shellWord(token)}`,
+    shellWord(image),
+    `host --gateway ${shellWord(gatewayUrl)} --data-dir ${DATA_DIR}`,
     ...(gatewayCa === undefined ? [] : [`--gateway-ca ${ca}`]),
   ]
-  const run = `${words.join(" \\\n  ")}\n`
-  return gatewayCa === undefined ? run : `${fileCommand(ca, gatewayCa, 0o600)}${run}`
+  return script([
+    ...(gatewayCa === undefined ? [] : [fileCommand(ca, gatewayCa, 0o600)]),
+    // A new token comes on a host with the container of the former one, too.
+    `{ sudo docker rm --force ${CONTAINER} >/dev/null 2>&1 || true; }`,
+    words.join(" \\\n  "),
+  ])
 }
 
-function systemdCommand({ gatewayUrl, gatewayCa, token }: JoinOptions): string {
+function systemdCommand({ gatewayUrl, gatewayCa, token, image }: JoinOptions): string {
   const ca = `${PROGRAM_DIR}/gateway-ca.pem`
   const start = [
     `/usr/bin/env node ${PROGRAM_DIR}/agent.mjs host`,
@@ -73,26 +115,43 @@ KillMode=mixed
 [Install]
 WantedBy=multi-user.target
 `
-  return [
-    `sudo install -D -m 0644 agent.mjs ${PROGRAM_DIR}/agent.mjs\n`,
+  return script([
+    programCommand(image),
     ...(gatewayCa === undefined ? [] : [fileCommand(ca, gatewayCa, 0o644)]),
-    fileCommand(`${PROGRAM_DIR}/join.env`, `BERTH_JOIN_TOKEN=${quoted(token)}\n`, 0o600),
+    fileCommand(`${PROGRAM_DIR}/join.env`, `BERTH_JOIN_TOKEN=${shellWord(token)}\n`, 0o600),
     fileCommand("/etc/systemd/system/berth-machine.service", unit, 0o644),
-    "sudo systemctl daemon-reload\n",
-    "sudo systemctl enable berth-machine\n",
-    "sudo systemctl restart berth-machine\n",
-  ].join("")
+    "sudo systemctl daemon-reload",
+    "sudo systemctl enable berth-machine",
+    "sudo systemctl restart berth-machine",
+  ])
+}
+
+/** Returns a command that puts the agent's program into its folder. */
+function programCommand(image: string): string {
+  const program = `${PROGRAM_DIR}/agent.mjs`
+  const steps = [
+    `container=$(sudo docker create ${shellWord(image)})`,
+    `sudo install -d -m 0755 ${PROGRAM_DIR}`,
+    `sudo docker cp "$container:${IMAGE_PROGRAM}" ${program}`,
+    `sudo docker rm "$container" >/dev/null`,
+  ]
+  return `if [ -f agent.mjs ]; then sudo install -D -m 0644 agent.mjs ${program}; else\n  ${steps.join(" &&\n  ")}\nfi`
+}
+
+/** Returns commands of which each runs only after the success of the former one. */
+function script(commands: readonly string[]): string {
+  return `${commands.join(" &&\n")}\n`
 }
 
 /** Returns a command that writes a file, and its folder. */
 function fileCommand(path: string, content: string, mode: number): string {
   const text = content.endsWith("\n") ? content : `${content}\n`
   const install = `sudo install -D -m 0${mode.toString(8)} /dev/stdin ${path}`
-  return `printf %s ${quoted(text)} | ${install}\n`
+  return `printf %s ${shellWord(text)} | ${install}`
 }
 
-/** Returns a word for a POSIX shell that stands for exactly this text. */
-function quoted(text: string): string {
+/** Returns a word for a POSIX shell that stands for exactly this text. Pure. */
+export function shellWord(text: string): string {
   if (/^[\w%+,./:=@-]+$/.test(text)) return text
   return `'${text.replaceAll("'", `'\\''`)}'`
 }

@@ -15,7 +15,7 @@ export const ProjectLimitsSchema = Type.Object(
     apiKeys: most("API keys of a project."),
     connections: most("Connections of a project."),
     webhooks: most("Webhooks of a project."),
-    machines: most("Machines that a project owns."),
+    machines: most("Machines that a project owns. 0: none, and those that exist get no other job.", 0),
     webhookMessagesPerMinute: most("Messages that the webhooks of a project send in a minute, retries included."),
     projectMib: most(
       "MiB of JSON that a project stores: jobs, CronJobs, JobArrays, keys, connections, webhooks and machines.",
@@ -28,8 +28,8 @@ export const ProjectLimitsSchema = Type.Object(
 )
 export type ProjectLimits = Static<typeof ProjectLimitsSchema>
 
-function most(description: string) {
-  return Type.Integer({ minimum: 1, maximum: 1_000_000_000, description })
+function most(description: string, minimum = 1) {
+  return Type.Integer({ minimum, maximum: 1_000_000_000, description })
 }
 
 export const PROJECT_LIMITS: ProjectLimits = {
@@ -108,7 +108,8 @@ type Conditioned = Stored<KubeObject> & { status?: { conditions?: readonly Condi
 
 /**
  * Returns the limit that keeps an existing object from working: it was created with kubectl beyond the maximum number of
- * its kind. The oldest objects of a project work, and so does each that worked before the limit was reached.
+ * its kind. The oldest objects of a project work, and so does each that worked before the limit was reached. A limit of 0
+ * turns the kind off: none works any more.
  * @param all objects of the kind, in any namespace
  */
 export function limitForExisting(
@@ -117,9 +118,10 @@ export function limitForExisting(
   { metadata, status }: Conditioned,
   all: { list: () => readonly Stored<KubeObject>[] },
 ): LimitReached | undefined {
-  const ready = findCondition(status?.conditions, "Ready")
-  if (quota === undefined || (ready !== undefined && ready.reason !== PROJECT_LIMIT)) return undefined
+  if (quota === undefined) return undefined
   const { usage, limits } = quota
+  const ready = findCondition(status?.conditions, "Ready")
+  if (limits[kind] > 0 && ready !== undefined && ready.reason !== PROJECT_LIMIT) return undefined
   const { namespace = "" } = metadata
   const count = usage.of(namespace)[kind]
   if (count <= limits[kind]) return undefined
@@ -131,6 +133,7 @@ export function limitForExisting(
 
 /** Returns the reason why an object beyond its kind's maximum number does not work. */
 export function tooMany(kind: CountedKind, count: number, limits: ProjectLimits): string {
+  if (limits[kind] === 0) return `this installation allows projects no ${NOUNS[kind]} of their own: the limit is 0`
   return `the project has ${count} ${NOUNS[kind]}; the limit is ${limits[kind]}. Delete some that you no longer need`
 }
 

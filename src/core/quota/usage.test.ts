@@ -93,4 +93,16 @@ describe("limits of a project", () => {
     const over = made.map((one) => limitForExisting(quota, "cronJobs", one, { list: () => made })?.message)
     expect(over).toEqual(["the project has 2 cronjobs; the limit is 1. Delete some that you no longer need", undefined])
   })
+
+  test.each([
+    [1, undefined],
+    [0, "this installation allows projects no cronjobs of their own: the limit is 0"],
+  ])("of %i leave objects that work as they are, unless it is 0", (cronJobs, expected) => {
+    const { cronJobs: cache, quota } = setUp({ cronJobs })
+    const conditions = [{ type: "Ready", status: "True", reason: "Scheduled" }]
+    const made = [1, 2].map((at) => cache.put({ ...job(`at-${at}`, { at }), status: { conditions } } as never))
+    const over = made.map((one) => limitForExisting(quota, "cronJobs", one, { list: () => made })?.message)
+    expect(over).toEqual([expected, expected])
+    if (cronJobs === 0) expect(limitForObject(quota, "b", "cronJobs")?.message).toBe(expected)
+  })
 })

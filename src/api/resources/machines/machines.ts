@@ -2,6 +2,7 @@ import { type Clock, timestamp } from "../../../core/apis/clock.ts"
 import type { CreationTimes } from "../../../core/apis/creation-times.ts"
 import type { StoredMachine } from "../../../core/apis/machine.ts"
 import type { PageOf } from "../../../core/kube/page-index.ts"
+import type { JoinCommands } from "../../../core/machines/commands.ts"
 import { JOIN_TOKEN_SECONDS, joinToken } from "../../../core/protocol/machines.ts"
 import type { Collection } from "../../collection.ts"
 import type { Precondition } from "../../http/entity-tags.ts"
@@ -15,8 +16,8 @@ import { changedSpec, toMachine } from "./translate.ts"
 export interface JoinFacts {
   /** Key that join tokens are derived from; undefined while it is not known. */
   bootstrapKey: () => Uint8Array | undefined
-  /** Returns the commands with which a host joins; undefined if the installation does not know its address for hosts. */
-  commands?: ((token: string) => { docker: string; systemd: string }) | undefined
+  /** Returns the commands with which a host joins by this token. */
+  commands: (token: string) => JoinCommands
 }
 
 export interface MachinesOptions {
@@ -96,8 +97,8 @@ export class Machines {
     const { name, uid, namespace = "" } = metadata
     const expires = Math.floor(clock.now().getTime() / 1000) + JOIN_TOKEN_SECONDS
     const token = joinToken(key, { namespace, name, uid, number: spec.joinNumber ?? 0, expires })
-    const { docker = null, systemd = null } = joins.commands?.(token) ?? {}
-    return { token, expires_at: timestamp(new Date(expires * 1000)), docker, systemd }
+    const { docker = null, systemd = null, source = null, note = null } = joins.commands(token)
+    return { token, expires_at: timestamp(new Date(expires * 1000)), docker, systemd, source, note }
   }
 
   /** @throws Problem 503 before the operator's first start */

@@ -110,9 +110,14 @@ export const MachineJoinSchema = Type.Object(
     expires_at: Type.String({ description: "Time until which a host can join with it." }),
     docker: nullable<string>(
       "string",
-      "Command for a shell of the host that runs the agent in its Docker engine. Null: this installation does not know its address for hosts.",
+      "Command for a shell of the host that runs the agent in its Docker engine. Null: the note says why.",
     ),
     systemd: nullable<string>("string", "Command that runs the agent by systemd and Node.js instead."),
+    source: nullable<string>(
+      "string",
+      "Command that runs the agent from the source of an installation for development. Null: this is another one.",
+    ),
+    note: nullable<string>("string", "Reason why commands are missing, and which setting gives them. Null: none is."),
   },
   { [COMPONENT]: "MachineJoin", description: "Way for one host to join as the machine. Only this response has it." },
 )

@@ -1,3 +1,4 @@
+import { timestamp } from "../../../core/apis/clock.ts"
 import { findCondition } from "../../../core/apis/conditions.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
 import { defined } from "../../../core/apis/defined.ts"
@@ -89,7 +90,7 @@ export function toMachineRecord(machine: StoredMachine, { owner, job }: RecordFa
     lease_seconds: spec.leaseSeconds ?? MACHINE_LEASE.default,
     joined_at: inUtc(host?.joinTime),
     last_heartbeat_at: inUtc(host?.lastHeartbeatTime),
-    lease_ends_at: host === undefined ? null : inUtc(leaseEnd(host).toISOString()),
+    lease_ends_at: host === undefined ? null : timestamp(leaseEnd(host)),
     ...toConditionRecords(machine),
     created_at: creationTimeOf(machine),
     updated_at: lastUpdateTime(machine),
