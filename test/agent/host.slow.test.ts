@@ -8,6 +8,7 @@ import { processIdentity } from "../../src/agent/processes.ts"
 import { AGENT_VERSION } from "../../src/agent/session.ts"
 import { REFUSED_EXIT_CODE } from "../../src/core/machines/commands.ts"
 import { BEAT_SECONDS } from "../../src/core/machines/machine.ts"
+import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { until } from "../harness/eventually.ts"
 import { filesOf, hostClocks, joinedHost, ownMachine, prepareHosts, startHost, startHostProcess } from "./hosts.ts"
 import { fixture, gateway, kill, logShows, newDisk, prepareAgents, shell } from "./suite.ts"
@@ -46,7 +47,9 @@ describe("a host that joins as a machine", () => {
   })
 
   it("says what it has, which run it has, and that its agent was stopped", async () => {
-    const { machine, stop, exit } = await joined()
+    const warnings: string[] = []
+    const logger = createLogger({ level: "warn", name: "host", destination: { write: (line) => warnings.push(line) } })
+    const { machine, stop, exit } = await joined({ logger })
     const launch = await machine.launch(shell("echo began; sleep 1"))
     await logShows(launch, "began")
     const before = await machine.host()
@@ -60,6 +63,8 @@ describe("a host that joins as a machine", () => {
     expect(await machine.host()).toMatchObject({
       ...{ freed: launch.metadata.name, unfit: "the machine's agent was stopped: start it again" },
     })
+    // The gateway has answered the last message: it was not held.
+    expect(warnings).toEqual([])
   })
 
   it("keeps its keys where only its user can read them, and not the join token", async () => {

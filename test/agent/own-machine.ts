@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto"
 import type { RequestHandler } from "express"
 import { timestamp } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
-import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { Host, MachineLaunch, StoredMachine } from "../../src/core/apis/machine.ts"
 import { joinToken } from "../../src/core/protocol/machines.ts"
 import { MACHINES } from "../../src/core/resources.ts"
@@ -40,11 +40,12 @@ export class OwnMachine {
   }
 
   /** Creates a Launch, and gives the machine to it. */
-  async launch(run: Partial<Run>): Promise<StoredLaunch> {
+  async launch(run: Partial<Run>, spec: Partial<Launch["spec"]> = {}): Promise<StoredLaunch> {
     const offer = { cloud: "own", region: "own", instanceType: this.name, cpu: 1, memoryGib: 2 } as const
     const price = { hourlyPriceUsd: 0, minimumBilledSeconds: 0 }
     const launch = await this.#fixture.launch(run, {
       offer: { ...offer, ...price, architecture: "amd64", provisioning: "onDemand" },
+      ...spec,
     })
     const { name } = launch.metadata
     const { namespace } = this.#fixture

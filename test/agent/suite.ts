@@ -14,6 +14,7 @@ import { LOST_BY_STORE } from "../../src/agent/report.ts"
 import { engineAnswers } from "../../src/agent/runtimes/detect.ts"
 import { ATTEMPT_LABEL } from "../../src/agent/runtimes/docker.ts"
 import { gapLine, limitCause } from "../../src/agent/spool.ts"
+import type { GatewayOptions } from "../../src/api/gateway/gateway.ts"
 import { type Clock, systemClock } from "../../src/core/apis/clock.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { Finish, Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
@@ -44,11 +45,12 @@ export const handover = new Handover(
   (launch) => gateway.userData(launch),
 )
 
-/** Prepares namespace, gateway and images for the tests of a file. */
-export function prepareAgents(): void {
+/** Prepares namespace, gateway and images for the tests of a file. @param parts further parts of the gateway */
+export function prepareAgents(parts: Partial<GatewayOptions> = {}): void {
   fixture = launchFixture("agent")
   beforeAll(async () => {
     gateway = await startGateway(fixture, {
+      parts,
       before: (req, res, next) => {
         const forward = (): void => void handover.handler(req, res, next)
         return intercept === undefined ? forward() : intercept(req, res, forward)

@@ -27,6 +27,10 @@ export interface VolumeVms {
   expectNothingLeft: (launch: StoredLaunch) => Promise<void>
   /** Image for the containers of other jobs. */
   image: string
+  /** Image of the driver. */
+  volumesImage: string
+  /** Returns a disk for another agent, to be removed with the VMs. */
+  newDisk: () => Promise<string>
   remove: () => Promise<void>
 }
 
@@ -38,11 +42,17 @@ export async function volumeVms(fixture: LaunchFixture): Promise<VolumeVms> {
   const launches: string[] = []
   const images = await buildImages()
   await buildRcloneImage(image)
+  const newDisk = async (): Promise<string> => {
+    const disk = await sharedDisk()
+    disks.push(disk)
+    return disk
+  }
   return {
+    newDisk,
+    volumesImage: image,
     start: async (gateway, script, volumes, { run = {}, ...options } = {}) => {
       await removeDrivers(launches)
-      const dataDir = await sharedDisk()
-      disks.push(dataDir)
+      const dataDir = await newDisk()
       const launch = await fixture.launch({ image: images.tools, command: ["sh", "-c", script], volumes, ...run })
       launches.push(launch.metadata.name)
       const userData = JSON.stringify({ ...(JSON.parse(gateway.userData(launch)) as object), volumesImage: image })

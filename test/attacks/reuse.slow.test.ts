@@ -3,12 +3,14 @@ import { once } from "node:events"
 import { readdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterEach, beforeEach, expect, it } from "vitest"
+import type { AgentExit } from "../../src/agent/main.ts"
 import { processIdentity } from "../../src/agent/processes.ts"
 import type { Run } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { type OwnEngine, ownEngine } from "../agent/engines.ts"
 import { reusable } from "../agent/handover.ts"
+import { joinedHost, ownMachine, prepareHosts, startHostProcess } from "../agent/hosts.ts"
 import { BUSYBOX, buildImage, docker } from "../agent/images.ts"
 import {
   containers,
@@ -16,6 +18,7 @@ import {
   gateway,
   handover,
   images,
+  logShows,
   newDisk,
   pass,
   prepareAgents,
@@ -27,10 +30,11 @@ import {
 import { until } from "../harness/eventually.ts"
 import { filesWith } from "./files-with.ts"
 
-prepareAgents()
-
 /** Text that the first job leaves wherever it can. The second one must find it nowhere. */
 const CANARY = "canary-7f3a9c21"
+
+prepareAgents({ registries: async () => ({ registry: "registry.test", username: "user", password: CANARY }) })
+prepareHosts()
 
 let engine: OwnEngine
 let offer: StoredLaunch["spec"]["offer"]
@@ -52,17 +56,53 @@ afterEach(async () => {
   await engine.close()
 })
 
+/** Machine that has run a first job, and of which everything of that job must be gone. */
+interface Left {
+  launch: StoredLaunch
+  /** Folder of the agent. */
+  dataDir: string
+  /** Runs a second job on it. Returns what that one printed. */
+  spy: (script: string) => Promise<string>
+}
+
 /** Runs a first job on a VM of its own, until the VM is idle. */
-async function idleVm(run: Partial<Run>) {
+async function idleVm(run: Partial<Run>, whileRunning: WhileRunning = async () => undefined): Promise<Left> {
   const launch = await fixture.launch({ ...run, ...reusable() }, { offer })
   const vm = await start(launch, { runtime: "docker", dockerSocket: engine.socket })
+  await Promise.race([whileRunning(launch, vm.dataDir), vm.exit])
   await Promise.race([handover.idle(launch), vm.exit])
-  return { launch, ...vm }
+  return { launch, dataDir: vm.dataDir, spy: (script) => spy({ launch, ...vm }, script) }
 }
+
+/** Runs a first job on a machine of its own, until nothing of it is left. */
+async function freedMachine(run: Partial<Run>, whileRunning: WhileRunning = async () => undefined): Promise<Left> {
+  const { machine, dataDir, stop, exit } = await joinedHost({ runtime: "docker", dockerSocket: engine.socket })
+  const launch = await machine.launch(run)
+  await whileRunning(launch, join(dataDir, "run"))
+  await machine.freed(launch)
+  const spy = async (script: string): Promise<string> => {
+    const next = await machine.launch(shell(script))
+    await machine.freed(next)
+    expect((await fixture.agentOf(next))?.finish).toMatchObject({ reason: "Succeeded" })
+    stop()
+    await exit
+    return (await gateway.logOf(next)).toString()
+  }
+  return { launch, dataDir, spy }
+}
+
+/** Called while the first job runs, with the folder of its agent's files. */
+type WhileRunning = (launch: StoredLaunch, folder: string) => Promise<void>
+
+/** Machines that run one job after another. */
+const KINDS = [
+  { kind: "a reused VM", afterOne: idleVm },
+  { kind: "a machine of its own", afterOne: freedMachine },
+] as const
 
 /** Runs a second job on this VM. Returns what it printed. */
 async function spy(
-  { launch, exit }: Pick<Awaited<ReturnType<typeof idleVm>>, "launch" | "exit">,
+  { launch, exit }: { launch: StoredLaunch; exit: Promise<AgentExit> },
   script: string,
 ): Promise<string> {
   const image = images?.tools ?? ""
@@ -103,7 +143,9 @@ async function createAll(name: string): Promise<string> {
 async function expectEmptyEngine(): Promise<void> {
   expect(await engine.docker.listContainers({ all: true })).toEqual([])
   expect((await engine.docker.listVolumes()).Volumes).toEqual([])
-  expect(await engine.docker.listNetworks()).toEqual([])
+  // The one that all jobs of a shared host have.
+  const networks = (await engine.docker.listNetworks()).map(({ Name }) => Name)
+  expect(networks.filter((name) => name !== "berth-jobs")).toEqual([])
 }
 
 /** Returns this machine's processes, with their environments, in which the canary occurs. */
@@ -112,34 +154,59 @@ function processesOfFirst(): string[] {
   return all.filter((line) => line.includes(CANARY))
 }
 
-containers.describe("a job on a reused VM finds nothing of the job before it", () => {
-  it("no file, variable, process, memory or mount of its container", async () => {
+containers.describe.each(KINDS)("a job on $kind finds nothing of the job before it", ({ kind, afterOne }) => {
+  it("no file, variable, process, memory, mount or name of its container", async () => {
     const places = ["/left", "/dev/shm/left", "/tmp-of-job", "/var-of-job"]
     const leave = places.map((place) => `echo $LEFT > ${place}`).join("; ")
     const daemon = "/bin/busybox setsid sleep 900 > /dev/null 2>&1 &"
-    const vm = await idleVm(shell(`${leave}; ${daemon} sleep 0.2`, { env: { LEFT: CANARY } }))
+    const left = await afterOne(shell(`${leave}; ${daemon} sleep 0.2`, { env: { LEFT: CANARY } }))
     await expectEmptyEngine()
     expect(processesOfFirst()).toEqual([])
     // The file of its own proves that it would find others. The pattern does not match itself.
     const search = "/bin/busybox find / /dev/shm -xdev -type f -exec /bin/busybox grep -l 'canar[y]' {} ';'"
-    const said = await spy(vm, `echo canary > /own; ${search}; env; /bin/busybox ps; cat /proc/mounts`)
+    const network = "cat /etc/hosts /etc/resolv.conf /proc/net/arp /proc/net/route"
+    const said = await left.spy(`echo canary > /own; ${search}; env; /bin/busybox ps; cat /proc/mounts; ${network}`)
     expect(said).toMatch(/^\/own\n(?!\/)/)
-    expect(said).not.toContain(CANARY)
-    expect(said).not.toContain("sleep 900")
+    for (const trace of [CANARY, "sleep 900", left.launch.metadata.name]) expect(said).not.toContain(trace)
   })
 
-  it("no anonymous volume, even if the engine has not removed it with its container", async () => {
-    engine.keepsVolumes = true
+  it("no anonymous volume", async () => {
+    // Nobody but Berth uses a VM's engine, so it removes each volume. Another one may have an owner.
+    engine.keepsVolumes = kind === "a reused VM"
     const image = await volumeImage()
     try {
-      const vm = await idleVm({ image, command: ["sh", "-c", `echo ${CANARY} > /data/left`] })
+      const left = await afterOne({ image, command: ["sh", "-c", `echo ${CANARY} > /data/left`] })
       await expectEmptyEngine()
-      expect(await spy(vm, "cat /proc/mounts")).not.toContain("/data")
+      expect(await left.spy("cat /proc/mounts")).not.toContain("/data")
     } finally {
       await docker.getImage(image).remove({ force: true })
     }
   })
 
+  it("no secret in the agent's files or in the engine, and no key of the earlier Launch", async () => {
+    const data = { token: Buffer.from(CANARY).toString("base64") }
+    const metadata = { name: `canary-${KINDS.findIndex((each) => each.kind === kind)}`, namespace: fixture.namespace }
+    await fixture.client.create(SECRETS, { metadata, type: "berth.dev/env", data } as unknown as Secret)
+    const secretEnv = { TOKEN: { secret: metadata.name, key: "token" } }
+    const keys: string[] = []
+    const script = `echo ${CANARY}; echo $TOKEN > /left; ${WAIT}; exit 3`
+    const left = await afterOne(shell(script, { secretEnv }), async (launch, folder) => {
+      await logShows(launch, CANARY)
+      const { signing, encryption } = JSON.parse(await readFile(join(folder, "keys.json"), "utf8")) as {
+        signing: { d: string }
+        encryption: { d: string }
+      }
+      keys.push(signing.d, encryption.d)
+      await pass(launch, "docker", folder)
+    })
+    expect(await filesWith(CANARY, left.dataDir)).toEqual([])
+    expect(await left.spy("env")).not.toContain(CANARY)
+    for (const secret of [CANARY, ...keys]) expect(await filesWith(secret, left.dataDir)).toEqual([])
+    expect(keys).toHaveLength(2)
+  })
+})
+
+containers.describe("a job on a reused VM finds nothing of the job before it", () => {
   it("no other container, volume or network, of any maker", async () => {
     const first = await fixture.launch(shell(WAIT, reusable()), { offer })
     const vm = { launch: first, ...(await start(first, { runtime: "docker", dockerSocket: engine.socket })) }
@@ -172,57 +239,85 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
     await expectEmptyEngine()
     expect(await spy({ launch: first, exit }, "env")).not.toContain(CANARY)
   })
+})
 
-  it("no secret in the agent's files or in the engine, and no key of the earlier Launch", async () => {
-    const ref = { name: "canary", namespace: fixture.namespace }
-    const data = { token: Buffer.from(CANARY).toString("base64") }
-    await fixture.client.create(SECRETS, { metadata: ref, type: "berth.dev/env", data } as unknown as Secret)
-    const secretEnv = { TOKEN: { secret: "canary", key: "token" } }
-    const vm = await idleVm(shell(`echo ${CANARY}; echo $TOKEN > /left; exit 3`, { secretEnv }))
-    expect(await filesWith(CANARY, vm.dataDir)).toEqual([])
-    const { signing, encryption } = JSON.parse(await readFile(join(vm.dataDir, "keys.json"), "utf8")) as {
-      signing: { d: string }
-      encryption: { d: string }
-    }
-    expect(await spy(vm, "env")).not.toContain(CANARY)
-    for (const secret of [CANARY, signing.d, encryption.d]) expect(await filesWith(secret, vm.dataDir)).toEqual([])
-  })
+/** Agents in processes of their own that run a job. `run` resolves when it is over and removed. */
+const MEMORIES = [
+  {
+    kind: "a reused VM",
+    said: "berth-next",
+    run: async (run: Partial<Run>, dataDir: string, node: string[]) => {
+      const launch = await fixture.launch({ ...run, ...reusable() })
+      const agent = await startProcess(launch, "docker", dataDir, { node })
+      await handover.idle(launch)
+      return agent
+    },
+  },
+  {
+    kind: "a machine of its own",
+    said: "berth-beat",
+    run: async (run: Partial<Run>, dataDir: string, node: string[]) => {
+      const machine = await ownMachine()
+      const agent = startHostProcess("docker", dataDir, { token: await machine.token(), node })
+      await machine.freed(await machine.launch(run))
+      return agent
+    },
+  },
+]
 
-  it("no secret in the memory of the agent", async () => {
-    const ref = { name: "canary-memory", namespace: fixture.namespace }
-    const data = { token: Buffer.from(CANARY).toString("base64") }
-    await fixture.client.create(SECRETS, { metadata: ref, type: "berth.dev/env", data } as unknown as Secret)
-    const secretEnv = { TOKEN: { secret: ref.name, key: "token" } }
-    const launch = await fixture.launch(shell("sleep 0.5", { ...reusable(), secretEnv }))
-    const dataDir = await newDisk()
-    const heap = await newDisk()
-    const node = ["--heapsnapshot-signal=SIGUSR2", `--diagnostic-dir=${heap}`]
-    const agent = await startProcess(launch, "docker", dataDir, { node })
-    await handover.idle(launch)
-    agent.kill("SIGUSR2")
-    await until("the snapshot is there", async () => (await readdir(heap)).length > 0)
-    agent.kill("SIGTERM")
-    await once(agent, "exit")
-    expect(await filesWith("berth-next", heap)).toHaveLength(1)
-    expect(await filesWith(CANARY, heap)).toEqual([])
-  })
+containers.it.each(MEMORIES)("no secret of a job stays in the memory of the agent of $kind", async ({ said, run }) => {
+  const metadata = { name: `memory-of-${said}`, namespace: fixture.namespace }
+  const data = { token: Buffer.from(CANARY).toString("base64") }
+  await fixture.client.create(SECRETS, { metadata, type: "berth.dev/env", data } as unknown as Secret)
+  const secretEnv = { TOKEN: { secret: metadata.name, key: "token" } }
+  const heap = await newDisk()
+  const node = ["--heapsnapshot-signal=SIGUSR2", `--diagnostic-dir=${heap}`]
+  const agent = await run(shell("sleep 0.5", { secretEnv }), await newDisk(), node)
+  agent.kill("SIGUSR2")
+  await until("the snapshot is there", async () => (await readdir(heap)).length > 0)
+  agent.kill("SIGTERM")
+  await once(agent, "exit")
+  expect(await filesWith(said, heap)).toHaveLength(1)
+  expect(await filesWith(CANARY, heap)).toEqual([])
 })
 
 it("a job without a container engine finds no file and no process of the job before it", async () => {
-  const daemon = "setsid sh -c 'echo $$; exec sleep 900 > /dev/null 2>&1' &"
-  const launch = await fixture.launch(shell(`${daemon} echo ${CANARY} > left; sleep 0.5`, reusable()))
+  const launch = await fixture.launch(shell(LEAVING, reusable()))
   const { dataDir, exit } = await start(launch, { runtime: "process" })
   await handover.idle(launch)
+  await expectNothingOf(launch, dataDir)
+  const next = await handover.successor(launch, shell("ls -a; env"))
+  await exit
+  await expectSaidNothing(launch, next)
+})
+
+it("a job on a machine without a container engine finds no file and no process of the job before it", async () => {
+  const { machine, dataDir, exit, stop } = await joinedHost({ runtime: "process" })
+  const launch = await machine.launch(shell(LEAVING))
+  await machine.freed(launch)
+  await expectNothingOf(launch, dataDir)
+  const next = await machine.launch(shell("ls -a; env"))
+  await machine.freed(next)
+  stop()
+  await exit
+  await expectSaidNothing(launch, next)
+})
+
+/** Script that leaves a file and a process, whose id it prints. */
+const LEAVING = `setsid sh -c 'echo $$; exec sleep 900 > /dev/null 2>&1' & echo ${CANARY} > left; sleep 0.5`
+
+async function expectNothingOf(launch: StoredLaunch, dataDir: string): Promise<void> {
   const pid = Number((await gateway.logOf(launch)).toString())
   expect(pid).toBeGreaterThan(1)
   expect(processIdentity(pid)).toBeUndefined()
   expect(await filesWith(CANARY, dataDir)).toEqual([])
-  const next = await handover.successor(launch, shell("ls -a; env"))
-  await exit
+}
+
+async function expectSaidNothing(launch: StoredLaunch, next: StoredLaunch): Promise<void> {
   const said = (await gateway.logOf(next)).toString()
   expect(said).toMatch(/^\.\n\.\.\n/)
   expect(said).not.toContain(launch.metadata.name)
-})
+}
 
 it("a VM whose clean-up leaves something gets no other job, and says what is left", async () => {
   const launch = await fixture.launch(shell("true", reusable()), { offer })

@@ -2,13 +2,14 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect } from "vitest"
+import { ATTEMPT_LABEL, LAUNCH_LABEL } from "../../src/agent/runtimes/docker.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { SECRETS, type Secret } from "../../src/core/kube/core.ts"
 import { missingForVolumes } from "../agent/volume-vms.ts"
 import { until } from "../harness/eventually.ts"
 import { GATE, gate } from "../harness/installation.ts"
 import { type IsolatedHost, missingForHosts } from "../harness/isolated-host.ts"
-import { containersOf, touchInContainer } from "../harness/traces.ts"
+import { containersOf } from "../harness/traces.ts"
 import { missingTool, needing } from "../needing.ts"
 import { leftOn, type OwnMachines, placeOf, startOwnMachines } from "./own-machines.ts"
 
@@ -57,7 +58,12 @@ async function started(job: string, number = 1): Promise<StoredLaunch> {
 async function open(launch: StoredLaunch): Promise<void> {
   const place = placeOf(launch)
   if (place === "local") return await world.berth.openGate(launch.metadata.name)
-  await touchInContainer(hostOf(place).dockerSocket, launch.metadata.name, GATE)
+  const { docker } = hostOf(place)
+  const label = [`${LAUNCH_LABEL}=${launch.metadata.name}`, ATTEMPT_LABEL]
+  const [found] = await docker.listContainers({ filters: { label } })
+  // The engine can't put a file into a container with a bucket.
+  const opening = await docker.getContainer(found?.Id ?? "").exec({ Cmd: ["sh", "-c", `: > ${GATE}`] })
+  await opening.start({})
 }
 
 /** Expects that a job succeeded in its first container. */
@@ -141,6 +147,22 @@ hosts.describe("two machines of a project", { timeout: 900_000 }, () => {
     world.restartAgent(host)
     await open(launch)
     await expectOnce("survivor")
+  })
+
+  hosts.it("are free at once after a power failure in a job with a bucket, which runs once more", async () => {
+    await world.createBucket("more")
+    const volumes = { out: { bucket: "more", mountPath: "/out" } }
+    await submitWaiting("cut", { cloud: ["own"], volumes })
+    const host = hostOf(placeOf(await started("cut")))
+    await host.cutPower()
+    await host.boot()
+    world.restartAgent(host)
+    await open(await started("cut", 2))
+    await world.berth.reached("succeeded", "cut")
+    expect(world.berth.job("cut").status?.launches).toMatchObject({ count: 2, lost: 1 })
+    expect((await world.log("cut")).match(/\d (began|done)/g)).toEqual(["1 began", "2 began", "2 done"])
+    for (const name of ["desk", "server"]) await world.untilMachine(name, "ready")
+    expect(await leftOn(host)).toEqual([])
   })
 
   hosts.it("have a job once more elsewhere, and work again, after one has no network and one no power", async () => {

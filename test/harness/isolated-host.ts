@@ -31,6 +31,9 @@ mkdir -p /run/docker/plugins
 mount --bind "$1" "$1"
 mount --make-shared "$1"
 ip link set lo up
+# Each boot has another id.
+cat /proc/sys/kernel/random/uuid >"$1/boot_id"
+mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
 dockerd --data-root "$1/engine" --host "unix://$1/docker.sock" --cgroup-parent "/$2" >>"$1/dockerd.log" 2>&1 </dev/null &
 echo 'READY {}'
 read -r _ || true

@@ -44,8 +44,8 @@ export function beatOf({ sequence, order, freed }: HostState, { unfit, facts, ve
 }
 
 /** Returns true if the gateway may hold the answer to a message until there is a job. Pure. */
-export function isHeld({ running }: BeatRequest): boolean {
-  return running === undefined
+export function isHeld({ running, unfit }: BeatRequest): boolean {
+  return running === undefined && unfit === undefined
 }
 
 /** Next step of a host after an answer. */
@@ -60,12 +60,12 @@ export interface Reaction {
 export function reactionTo(answer: BeatResponse, beat: BeatRequest, leaseSeconds: number): Reaction {
   const ends = beat.running !== undefined && answer.stop === beat.running
   // A job that it can't run, or would have to end at once, is offered again.
-  const isReady = isHeld(beat) && beat.unfit === undefined && leaseSeconds > LEASE_END_SECONDS
+  const isReady = isHeld(beat) && leaseSeconds > LEASE_END_SECONDS
   return { ends, ...(isReady && answer.next !== undefined && { takes: answer.next }) }
 }
 
 /** Returns the time until the next message if nothing changes, seconds. Pure. */
 export function secondsUntilNext(beat: BeatRequest): number {
-  if (!isHeld(beat)) return BEAT_SECONDS
-  return beat.unfit === undefined ? WAITING_SECONDS : UNFIT_SECONDS
+  if (beat.running !== undefined) return BEAT_SECONDS
+  return isHeld(beat) ? WAITING_SECONDS : UNFIT_SECONDS
 }

@@ -95,7 +95,7 @@ describe("a heartbeat", () => {
       step(machine({ running: "new" }, { endTime: T0 }), {}, launched()),
       { is: "wait" },
     ],
-    ["of an unfit host gets no job", step(machine({ unfit: "full" }, {}), { unfit: "full" }), { is: "wait" }],
+    ["of an unfit host gets no job", step(machine({ unfit: "full" }, {}), { unfit: "full" }), { is: "answer" }],
     ["frees the machine of a job that has ended", step(machine({}, {}), {}, launched({ ended: true })), freed()],
     ["frees the machine of a job that is deleted", step(machine({}, {}), {}), freed()],
     [

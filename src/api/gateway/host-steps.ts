@@ -113,6 +113,8 @@ export function beatStep(
     const isWanted = assigned?.name === beat.running && assigned.endTime === undefined
     return isWanted ? { is: "answer" } : { is: "answer", stop: beat.running }
   }
+  // It can have no job. An agent that is stopped sends no other message, and others soon look again.
+  if (beat.unfit !== undefined) return { is: "answer" }
   const name = awaitedLaunch(machine, beat)
   if (name === undefined) return { is: "wait" }
   // The host has the order on its disk. It says so, or that nothing of it is left.

@@ -32,7 +32,7 @@ export const JoinResponseSchema = Type.Object({
 })
 export type JoinResponse = Static<typeof JoinResponseSchema>
 
-/** Heartbeat of a host. One that waits for a job lets the gateway hold the answer for NEXT_WAIT_SECONDS at most. */
+/** Heartbeat of a host. One that waits for a job, and can run it, lets the gateway hold the answer for NEXT_WAIT_SECONDS at most. */
 export const BeatRequestSchema = Type.Object({
   /** Number that grows with each message over the life of the host's keys. A late message changes nothing. */
   sequence: Int({ minimum: 1 }),
