@@ -107,21 +107,37 @@ export const HostSchema = Type.Object(
 )
 export type Host = Static<typeof HostSchema>
 
+/** Number of earlier Launches that a machine remembers: more than can have it between two lists of the operator. */
+export const PREVIOUS_LAUNCHES = 8
+
+const LAUNCH_FIELDS = {
+  name: Text(253, "Name of the Launch."),
+  installation: Text(64, "Id of the Berth installation."),
+  namespace: Text(253, "Namespace of its Job."),
+  region: Text(LIMITS.region, "Region of the machine when the Launch got it."),
+  specDigest: Text(128, "Digest of the request. An identical request finds this one."),
+  createTime: Time("Time from which the Launch has the machine."),
+}
+
 /** Launch that has the machine, or had it last. Only the operator writes it. */
 export const MachineLaunchSchema = Type.Object(
   {
-    name: Text(253, "Name of the Launch."),
-    installation: Text(64, "Id of the Berth installation."),
-    namespace: Text(253, "Namespace of its Job."),
-    region: Text(LIMITS.region, "Region of the machine when the Launch got it."),
-    specDigest: Text(128, "Digest of the request. An identical request finds this one."),
-    createTime: Time("Time from which the Launch has the machine."),
+    ...LAUNCH_FIELDS,
     endTime: Type.Optional(Time("Time at which Berth has asked for the end of the run.")),
     lostTime: Type.Optional(Time("Time at which the lease of the silent host was over, so that nothing of it runs.")),
+    previous: Type.Optional(
+      Type.Array(
+        Type.Object({ ...LAUNCH_FIELDS, terminationTime: Time("Time from which the Launch had the machine no more.") }),
+        { maxItems: PREVIOUS_LAUNCHES, description: "Launches that had the machine before, the last one first." },
+      ),
+    ),
   },
   { description: "Launch that has the machine, or had it last." },
 )
 export type MachineLaunch = Static<typeof MachineLaunchSchema>
+
+/** Launch that had the machine before the present one. */
+export type PreviousLaunch = NonNullable<MachineLaunch["previous"]>[number]
 
 export const MachineStatusSchema = Type.Object({
   observedGeneration: ObservedGeneration,

@@ -1,7 +1,14 @@
 import type { Cloud, CloudAccount, Clouds, Identity, LaunchSpec, Scope, Vm, VmRef } from "../../clouds/cloud.ts"
 import { specDigest } from "../../clouds/spec-digest.ts"
 import { type Clock, timestamp } from "../../core/apis/clock.ts"
-import { type MachineLaunch, OWN_CLOUD, OWN_REGION, type StoredMachine } from "../../core/apis/machine.ts"
+import {
+  type MachineLaunch,
+  OWN_CLOUD,
+  OWN_REGION,
+  PREVIOUS_LAUNCHES,
+  type PreviousLaunch,
+  type StoredMachine,
+} from "../../core/apis/machine.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
 import { ifFound, isConflict, isNotFound } from "../../core/kube/errors.ts"
 import type { Store } from "../../core/kube/store.ts"
@@ -59,18 +66,12 @@ class OwnCloud implements Cloud {
     const ref = machineOf(spec.offer.instanceType, this.#namespace)
     for (let tries = 0; tries < WRITE_TRIES; tries++) {
       const machine = await this.#read(ref)
-      const known = machine?.status?.launch
-      if (machine !== undefined && known?.name === spec.name) return this.#found(machine, known, spec)
-      const written = await this.#give(machine, spec, fence)
-      if (written?.status?.launch !== undefined) return toVm(written, written.status.launch)
+      const known = machine && heldOn(machine).find(({ launch }) => launch.name === spec.name)
+      if (known !== undefined) return found(known, spec)
+      const [given] = heldOn(await this.#give(machine, spec, fence))
+      if (given !== undefined) return given.vm
     }
     throw new TransientError("Conflict", `machine ${spec.offer.instanceType} changes too fast`)
-  }
-
-  #found(machine: StoredMachine, launch: MachineLaunch, spec: LaunchSpec): Vm {
-    if (launch.specDigest === specDigest(spec)) return toVm(machine, launch)
-    const message = `launch ${spec.name} got machine ${machine.metadata.name} with another spec: launch under another name`
-    throw new InvalidRequestError("LaunchNameTaken", message)
   }
 
   /** Returns undefined if the Machine has changed since it was read. @throws CapacityError if it can't have the Launch */
@@ -92,6 +93,7 @@ class OwnCloud implements Cloud {
       region: machine.spec.region ?? OWN_REGION,
       specDigest: specDigest(spec),
       createTime: timestamp(clock.now()),
+      ...previousOf(machine),
     }
     fence?.()
     // Null removes what the Launch before it had.
@@ -100,11 +102,11 @@ class OwnCloud implements Cloud {
 
   async list({ installation, region }: Scope): Promise<Vm[]> {
     const machines = await this.#all()
-    return machines.flatMap((machine) => {
-      const launch = machine.status?.launch
-      if (launch === undefined || launch.namespace !== this.#namespace) return []
-      return launch.installation === installation && launch.region === region ? [toVm(machine, launch)] : []
-    })
+    return machines
+      .flatMap(heldOn)
+      .filter(({ launch }) => launch.namespace === this.#namespace)
+      .filter(({ launch }) => launch.installation === installation && launch.region === region)
+      .map(({ vm }) => vm)
   }
 
   async terminate(vm: VmRef, fence?: () => void): Promise<void> {
@@ -164,17 +166,49 @@ class OwnCloud implements Cloud {
 
 const STATES = { assigned: "booting", running: "running", ending: "terminating", over: "terminated" } as const
 
-/** Returns a Launch that has a machine, or had it last, as the VM of a cloud. */
-function toVm(machine: StoredMachine, launch: MachineLaunch): Vm {
-  const { namespace, name } = machine.metadata
+/** Launch that has or had a machine, and its VM as a cloud shows it. */
+interface Held {
+  launch: Omit<PreviousLaunch, "terminationTime">
+  vm: Vm
+}
+
+/**
+ * Returns the Launches that have or had a machine, the last one first. The next one may get the machine before a list shows
+ * the end of the former one, whose bill needs it.
+ */
+function heldOn(machine: StoredMachine | undefined): Held[] {
+  const { launch } = machine?.status ?? {}
+  if (machine === undefined || launch === undefined) return []
   const run = runOn(machine)
-  return {
-    id: `${namespace}/${name}/${launch.name}`,
-    launch: launch.name,
-    installation: launch.installation,
-    region: launch.region,
-    state: run.is === "none" ? "booting" : STATES[run.is],
-    createTime: launch.createTime,
-    ...(run.is === "over" && { terminationTime: run.endTime }),
-  }
+  const state = run.is === "none" ? "booting" : STATES[run.is]
+  const present = toVm(machine, launch, { state, ...(run.is === "over" && { terminationTime: run.endTime }) })
+  const previous = (launch.previous ?? []).map(({ terminationTime, ...one }) => ({
+    launch: one,
+    vm: toVm(machine, one, { state: "terminated", terminationTime }),
+  }))
+  return [{ launch, vm: present }, ...previous]
+}
+
+function toVm(
+  { metadata }: StoredMachine,
+  { name, installation, region, createTime }: Held["launch"],
+  state: Pick<Vm, "state" | "terminationTime">,
+): Vm {
+  const id = `${metadata.namespace}/${metadata.name}/${name}`
+  return { id, launch: name, installation, region, createTime, ...state }
+}
+
+/** Returns the VM of a Launch that got its machine by this request. @throws InvalidRequestError: it was another one */
+function found({ launch, vm }: Held, spec: LaunchSpec): Vm {
+  if (launch.specDigest === specDigest(spec)) return vm
+  const message = `launch ${spec.name} got machine ${spec.offer.instanceType} with another spec: launch under another name`
+  throw new InvalidRequestError("LaunchNameTaken", message)
+}
+
+/** Returns the Launches that had a free machine until now, the last one first. */
+function previousOf(machine: StoredMachine): Pick<MachineLaunch, "previous"> {
+  const run = runOn(machine)
+  if (run.is !== "over") return {}
+  const { previous = [], endTime: _, lostTime: __, ...launch } = run.launch
+  return { previous: [{ ...launch, terminationTime: run.endTime }, ...previous].slice(0, PREVIOUS_LAUNCHES) }
 }
