@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises"
 import { join } from "node:path"
 import { buildConsole } from "../scripts/console.ts"
-import { type FacadeParts, startFacade } from "../src/api/main.ts"
+import { startFacade } from "../src/api/main.ts"
 import { JOB_CLOUDS } from "../src/clouds/definitions.ts"
 import { loadProviders } from "../src/clouds/registry.ts"
 import { connect } from "../src/connect.ts"
@@ -10,10 +10,9 @@ import { ensureInstallation, OPERATOR_LEASE } from "../src/core/identity/install
 import { KubeClient } from "../src/core/kube/client.ts"
 import { ifFound } from "../src/core/kube/errors.ts"
 import { leases } from "../src/core/kube/lease.ts"
-import { shellWord } from "../src/core/machines/commands.ts"
+import type { JoinCommands } from "../src/core/machines/commands.ts"
 import type { PrivateTargets } from "../src/core/outbound/public-fetch.ts"
 import { packageFile } from "../src/core/package.ts"
-import { claimsIn } from "../src/core/protocol/machines.ts"
 import { createLogger, type Logger, logDestination } from "../src/core/telemetry/logger.ts"
 import type { Running } from "../src/core/telemetry/program.ts"
 import { buildOffers } from "../src/market/catalogue/file.ts"
@@ -30,6 +29,7 @@ import { forgetEndedVms } from "./ended-vms.ts"
 import { keptApiKey, writeEnvironment } from "./environment.ts"
 import { DEFAULT_NAME, installApiKey, installDefaults, untilProject } from "./install.ts"
 import { CLIENT_ID, type DevelopmentIssuer, startIssuer } from "./issuer.ts"
+import { joinFromSource } from "./join.ts"
 import { LocalCloud, localClouds } from "./local-cloud/local.ts"
 import { hostArchitecture, LOCAL_REGION, localOffers } from "./local-cloud/offers.ts"
 import type { LocalOptions } from "./options.ts"
@@ -194,7 +194,7 @@ async function startBerth(
         client: asFacade,
         clouds: [...JOB_CLOUDS, "local"],
         ...market,
-        joinCommands: joinFromSource(options, (): string => facade.url),
+        joinCommands: (token): JoinCommands => joinFromSource({ ...options, url: facade.url, token }),
         consoleFolder,
         logger: loggerOf("facade"),
       },
@@ -328,22 +328,6 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
     ...("dockerSocket" in runtime && { dockerSocket: runtime.dockerSocket }),
     onError: (err) => logger.warn({ err }, "a VM can't be terminated now; retrying"),
   })
-}
-
-/** Returns the command with which this computer becomes a machine: nothing else reaches this façade. */
-function joinFromSource(
-  { dataDir, runtime }: Pick<StackOptions, "dataDir" | "runtime">,
-  url: () => string,
-): NonNullable<FacadeParts["joinCommands"]> {
-  const note = "npm start listens on this computer only, so only this computer can join."
-  const program = [process.execPath, packageFile("src", "main.ts"), "host"]
-  const engine = runtime.runtime === "docker" ? ["--docker-socket", runtime.dockerSocket] : []
-  return (token) => {
-    const folder = join(dataDir, "machines", claimsIn(token).uid)
-    const options = ["--gateway", url(), "--data-dir", folder, "--runtime", runtime.runtime]
-    const words = [...program, ...options, ...engine].map(shellWord)
-    return { source: `BERTH_JOIN_TOKEN=${shellWord(token)} ${words.join(" ")}\n`, note }
-  }
 }
 
 /** Returns the command that runs an agent from this repository. It has no DOCKER_HOST, so it gets the chosen socket. */

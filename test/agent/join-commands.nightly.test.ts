@@ -40,16 +40,19 @@ needing(await missingForVms()).describe("the commands with which a host joins", 
     return joinCommands({ gatewayUrl: gateway.url, gatewayCa: CA, token: await machine.token(), image })
   }
 
-  async function joined(machine: OwnMachine, joinNumber: number): Promise<void> {
+  /** Resolves when a host has joined with this token. @throws Error with the agent's log, which a command of the host prints */
+  async function joined(machine: OwnMachine, joinNumber: number, log: string): Promise<void> {
     const isJoined = async () => (await machine.host())?.joinNumber === joinNumber
-    await until(`a host has joined with token ${joinNumber}`, isJoined, 120)
+    await until(`a host has joined with token ${joinNumber}`, isJoined, 60).catch(async (cause: unknown) => {
+      throw new Error(`no host has joined with token ${joinNumber}: ${await shell(log)}`, { cause })
+    })
   }
 
   it("run the agent in the host's engine, also where an earlier command runs one", async () => {
     const machine = await OwnMachine.create(fixture)
     for (const number of [1, 2]) {
       await shell((await commandsFor(machine)).docker)
-      await joined(machine, number)
+      await joined(machine, number, "docker logs berth-machine 2>&1")
     }
     expect(await shell("docker ps --format '{{.Names}}'")).toBe("berth-machine")
     await shell("docker rm --force berth-machine && rm -r /var/lib/berth/machine")
@@ -57,11 +60,15 @@ needing(await missingForVms()).describe("the commands with which a host joins", 
 
   it("run the agent by systemd, with the program of the image", async () => {
     await shell(`container=$(docker create ${host.agentImage})
-      docker cp "$container:${NODE}" /usr/local/bin/node && docker rm "$container"`)
+      docker cp "$container:${NODE}" /usr/bin/node && docker rm "$container"`)
     const machine = await OwnMachine.create(fixture)
     for (const number of [1, 2]) {
       await shell((await commandsFor(machine)).systemd)
-      await joined(machine, number)
+      await joined(
+        machine,
+        number,
+        "{ systemctl status berth-machine || true; } 2>&1; journalctl --unit berth-machine --no-pager",
+      )
     }
     expect(await shell("systemctl is-active berth-machine")).toBe("active")
     expect(await shell("systemctl is-enabled berth-machine")).toBe("enabled")

@@ -218,7 +218,7 @@ function setter(signal: Signal<string>) {
   })
 }
 
-/** What runs the agent on a host, by the command that the API returns for it. */
+/** Programs that run the agent on a host, by the command that the API returns for each. */
 const WAYS = { docker: "Docker", systemd: "systemd and Node.js", source: "Berth's source" } as const
 type Way = keyof typeof WAYS
 

@@ -8,7 +8,7 @@ interface SecretOnceProps {
   label: string
   value: string
   done: () => void
-  /** What is shown before the value. */
+  /** Shown before the value. */
   children?: ComponentChildren
 }
 

@@ -1,4 +1,7 @@
 import { execFileSync } from "node:child_process"
+import { mkdtemp, rm, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import { joinToken } from "../protocol/machines.ts"
 import { joinCommands, joinCommandsOf } from "./commands.ts"
@@ -9,9 +12,9 @@ const options = { gatewayUrl: "https://berth.example.com", token, image: "ghcr.i
 const CA = "-----BEGIN CERTIFICATE-----\nMIIB+/=\n-----END CERTIFICATE-----\n"
 
 /** Returns the words of each program that a shell starts for these commands, unless its output is not shown. None runs. */
-function wordsIn(commands: string): string[][] {
+function wordsIn(commands: string, cwd = "/"): string[][] {
   const stub = `sudo() { printf '%s\\0' "$@"; printf '\\n\\0'; }`
-  const printed = execFileSync("/bin/sh", ["-euc", `${stub}\n${commands}`], { encoding: "utf8" })
+  const printed = execFileSync("/bin/sh", ["-euc", `${stub}\n${commands}`], { encoding: "utf8", cwd })
   return printed.split("\n\0").flatMap((call) => (call === "" ? [] : [call.split("\0").slice(0, -1)]))
 }
 
@@ -46,7 +49,7 @@ describe("the commands for systemd", () => {
   it("install a unit that starts the agent again, unless Berth rejects it", () => {
     const { systemd } = joinCommands({ ...options, gatewayCa: CA })
     expect(wordsIn(systemd).map((words) => words.at(-1))).toEqual([
-      ...["/opt/berth", "/opt/berth/agent.mjs", "/opt/berth/gateway-ca.pem", "/opt/berth/join.env"],
+      ...["/opt/berth", "/opt/berth", "/opt/berth/gateway-ca.pem", "/opt/berth/join.env"],
       ...["/etc/systemd/system/berth-machine.service", "daemon-reload", "berth-machine", "berth-machine"],
     ])
     expect(systemd).toContain(
@@ -56,6 +59,16 @@ describe("the commands for systemd", () => {
     expect(systemd).toContain("RestartPreventExitStatus=3\n")
     // Only root may read it.
     expect(systemd).toContain(`printf %s 'BERTH_JOIN_TOKEN=${token}\n' | sudo install -D -m 0600`)
+  })
+
+  it("take the program of the image, or of the present folder if that has one", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "berth-join-"))
+    const { systemd } = joinCommands(options)
+    const copies = () => wordsIn(systemd, folder).filter((words) => words.includes("/opt/berth"))
+    expect(copies().map(([program]) => program)).toEqual(["install", "docker"])
+    for (const file of ["agent.mjs", "package.json"]) await writeFile(join(folder, file), "")
+    expect(copies()[1]).toEqual(["install", "-m", "0644", "-t", "/opt/berth", "agent.mjs", "package.json"])
+    await rm(folder, { recursive: true })
   })
 
   it("escape what systemd would expand", () => {
@@ -77,7 +90,7 @@ describe("an installation", () => {
     [{ image }, /lacks --gateway-url \(BERTH_GATEWAY_URL\)\./],
     [{ gatewayUrl }, /lacks --agent-image \(BERTH_AGENT_IMAGE\)\./],
     [{}, /lacks --gateway-url \(BERTH_GATEWAY_URL\) and --agent-image/],
-  ])("with %j says what it lacks for a command", (facts, expected) => {
+  ])("says what it lacks for a command: %j", (facts, expected) => {
     expect(joinCommandsOf(facts)(token)).toEqual({ note: expect.stringMatching(expected) })
   })
 })

@@ -15,8 +15,8 @@ export const REFUSED_EXIT_CODE = 3
 /** Name of the agent's container on a host. */
 const CONTAINER = "berth-machine"
 
-/** Program of the agent in its image. */
-const IMAGE_PROGRAM = "/berth/agent.mjs"
+/** Folder of the agent's program in its image. */
+const IMAGE_FOLDER = "/berth"
 
 /** Commands for a shell of a host, by which it becomes a machine. Only one of them is for a host. */
 export interface JoinCommands {
@@ -44,8 +44,8 @@ export interface JoinOptions {
 
 /**
  * Returns the commands that make a host a machine, for a person to paste into a shell of the host. `docker` runs the agent
- * in a container of the engine that also runs the jobs. `systemd` runs it by Node.js: with the file `agent.mjs` of the
- * present folder if there is one, else with that of the image. Each replaces the agent of an earlier command. Pure.
+ * in a container of the engine that also runs the jobs. `systemd` runs it by Node.js: with the program of the image, or with
+ * that of the present folder if it has `agent.mjs` and `package.json`. Each replaces the agent of an earlier command. Pure.
  */
 export function joinCommands(options: JoinOptions): Required<Pick<JoinCommands, "docker" | "systemd">> {
   return { docker: dockerCommand(options), systemd: systemdCommand(options) }
@@ -116,6 +116,7 @@ KillMode=mixed
 WantedBy=multi-user.target
 `
   return script([
+    `sudo install -d -m 0755 ${PROGRAM_DIR}`,
     programCommand(image),
     ...(gatewayCa === undefined ? [] : [fileCommand(ca, gatewayCa, 0o644)]),
     fileCommand(`${PROGRAM_DIR}/join.env`, `BERTH_JOIN_TOKEN=${shellWord(token)}\n`, 0o600),
@@ -126,16 +127,16 @@ WantedBy=multi-user.target
   ])
 }
 
-/** Returns a command that puts the agent's program into its folder. */
+/** Returns a command that puts the agent's program into its folder. It reads its version from the file beside it. */
 function programCommand(image: string): string {
-  const program = `${PROGRAM_DIR}/agent.mjs`
   const steps = [
     `container=$(sudo docker create ${shellWord(image)})`,
-    `sudo install -d -m 0755 ${PROGRAM_DIR}`,
-    `sudo docker cp "$container:${IMAGE_PROGRAM}" ${program}`,
+    `sudo docker cp "$container:${IMAGE_FOLDER}/." ${PROGRAM_DIR}`,
     `sudo docker rm "$container" >/dev/null`,
   ]
-  return `if [ -f agent.mjs ]; then sudo install -D -m 0644 agent.mjs ${program}; else\n  ${steps.join(" &&\n  ")}\nfi`
+  const isHere = "[ -f agent.mjs ] && [ -f package.json ]"
+  const copy = `sudo install -m 0644 -t ${PROGRAM_DIR} agent.mjs package.json`
+  return `if ${isHere}; then ${copy}; else\n  ${steps.join(" &&\n  ")}\nfi`
 }
 
 /** Returns commands of which each runs only after the success of the former one. */

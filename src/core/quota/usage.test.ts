@@ -97,7 +97,7 @@ describe("limits of a project", () => {
   test.each([
     [1, undefined],
     [0, "this installation allows projects no cronjobs of their own: the limit is 0"],
-  ])("of %i leave objects that work as they are, unless it is 0", (cronJobs, expected) => {
+  ])("leave objects that work as they are, unless the limit is 0: %i", (cronJobs, expected) => {
     const { cronJobs: cache, quota } = setUp({ cronJobs })
     const conditions = [{ type: "Ready", status: "True", reason: "Scheduled" }]
     const made = [1, 2].map((at) => cache.put({ ...job(`at-${at}`, { at }), status: { conditions } } as never))

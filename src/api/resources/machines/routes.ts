@@ -48,7 +48,7 @@ const JOINING = namedSchema("MachineJoining", MachineJoiningSchema, {
   ...{ joined_at: null, last_heartbeat_at: null, lease_ends_at: null },
   join: {
     ...{ token: "bmj1.the-token-is-shown-here-only-once", expires_at: "2026-01-02T11:00:00Z" },
-    ...{ docker: "sudo docker run …", systemd: "if [ -f agent.mjs ] …", source: null, note: null },
+    ...{ docker: "sudo docker run …", systemd: "sudo install -d …", source: null, note: null },
   },
 })
 const LIST = pageSchema("MachineList", "machines", MACHINE)
