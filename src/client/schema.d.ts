@@ -7927,7 +7927,7 @@ export interface operations {
                      *         "token": "bmj1.the-token-is-shown-here-only-once",
                      *         "expires_at": "2026-01-02T11:00:00Z",
                      *         "docker": "sudo docker run …",
-                     *         "systemd": "if [ -f agent.mjs ] …",
+                     *         "systemd": "sudo install -d …",
                      *         "source": null,
                      *         "note": null
                      *       }
@@ -8203,7 +8203,7 @@ export interface operations {
                      *         "token": "bmj1.the-token-is-shown-here-only-once",
                      *         "expires_at": "2026-01-02T11:00:00Z",
                      *         "docker": "sudo docker run …",
-                     *         "systemd": "if [ -f agent.mjs ] …",
+                     *         "systemd": "sudo install -d …",
                      *         "source": null,
                      *         "note": null
                      *       }
