@@ -149,7 +149,7 @@ hosts.describe("two machines of a project", { timeout: 900_000 }, () => {
     await expectOnce("survivor")
   })
 
-  hosts.it("are free at once after a power failure in a job with a bucket, which runs once more", async () => {
+  hosts.it("are free again after a power failure in a job with a bucket, which runs once more", async () => {
     await world.createBucket("more")
     const volumes = { out: { bucket: "more", mountPath: "/out" } }
     await submitWaiting("cut", { cloud: ["own"], volumes })
