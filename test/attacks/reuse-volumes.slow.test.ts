@@ -63,7 +63,7 @@ volumes.describe("a job finds no mount, no driver and no credentials of the buck
     expect(await readFile("/proc/mounts", "utf8")).not.toContain(launch.metadata.name)
   }
 
-  it("on a reused VM", async () => {
+  it("holds on a reused VM", async () => {
     const { launch, exit, dataDir } = await vms.start(gateway, script, mount, { run: reusable() })
     await handover.idle(launch)
     await expectNothingOf(launch, dataDir)
@@ -72,11 +72,11 @@ volumes.describe("a job finds no mount, no driver and no credentials of the buck
     await expectSaidNothing(launch, next)
   })
 
-  it("on a machine of its own", async () => {
+  it("holds on a machine of its own", async () => {
     const machine = await OwnMachine.create(fixture)
     const [dataDir, token, stop] = [await vms.newDisk(), await machine.token(), new AbortController()]
-    const host = { gateway: { gatewayUrl: gateway.url }, runtime: "docker", dataDir, token, signal: stop.signal } as const
-    const exit = runHost({ ...host, logger: silentLogger })
+    const host = { dataDir, token, signal: stop.signal, logger: silentLogger }
+    const exit = runHost({ ...host, gateway: { gatewayUrl: gateway.url }, runtime: "docker" })
     const run = { image: vms.image, command: ["sh", "-c", script], volumes: mount }
     const launch = await machine.launch(run, { volumesImage: vms.volumesImage })
     await machine.freed(launch)

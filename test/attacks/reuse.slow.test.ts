@@ -56,7 +56,7 @@ afterEach(async () => {
   await engine.close()
 })
 
-/** Machine that has run a first job, and of which everything of that job must be gone. */
+/** Machine that has run a first job, which must keep nothing of that job. */
 interface Left {
   launch: StoredLaunch
   /** Folder of the agent. */
@@ -171,7 +171,7 @@ containers.describe.each(KINDS)("a job on $kind finds nothing of the job before 
   })
 
   it("no anonymous volume", async () => {
-    // Nobody but Berth uses a VM's engine, so it removes each volume. Another one may have an owner.
+    // A VM's engine has only what is Berth's, so the agent removes each volume. Another engine's may have an owner.
     engine.keepsVolumes = kind === "a reused VM"
     const image = await volumeImage()
     try {

@@ -149,7 +149,7 @@ hosts.describe("two machines of a project", { timeout: 900_000 }, () => {
     await expectOnce("survivor")
   })
 
-  hosts.it("are free at once after a power failure in a job with a bucket, which runs once more", async () => {
+  hosts.it("are free again after a power failure in a job with a bucket, which runs once more", async () => {
     await world.createBucket("more")
     const volumes = { out: { bucket: "more", mountPath: "/out" } }
     await submitWaiting("cut", { cloud: ["own"], volumes })
@@ -184,7 +184,7 @@ hosts.describe("two machines of a project", { timeout: 900_000 }, () => {
     expect(await onDesk()).toHaveLength(1)
     await until("the container has ended", async () => (await onDesk()).length === 0, 2 * LEASE_SECONDS)
     expect((performance.now() - pulledAt) / 1000).toBeLessThan(LEASE_SECONDS)
-    // Before the lease ends, and a minute more, nobody else gets the jobs.
+    // Until a minute after the lease, no other machine gets the jobs.
     expect(names.flatMap((name) => world.berth.launchesOf(name))).toHaveLength(2)
     for (const name of names) {
       const again = () => world.berth.launchesOf(name).length > 1

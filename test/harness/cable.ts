@@ -16,7 +16,7 @@ interface Connection {
 
 /**
  * The only way from a network of its own to some ports of this machine: a socket in a folder for each. A pulled cable ends
- * no connection, as in a real network: nothing arrives, and everything goes on when it is plugged in again.
+ * no connection, as in a real network: nothing arrives until it is plugged in again, and then everything does.
  */
 export class Cable {
   readonly #connections = new Set<Connection>()
