@@ -11,7 +11,7 @@ import { CloudCalls, createInstance, findInstance, recordInstance } from "./crea
 import { decide, type LaunchAction, type OwnStatus } from "./decide.ts"
 import type { LaunchControllerDependencies } from "./dependencies.ts"
 import { GarbageCollector } from "./garbage-collection.ts"
-import { type GatherParts, gather, isWokenBy, needsPredecessor } from "./gather.ts"
+import { type GatherParts, gather, isWokenBy, keysWokenBy } from "./gather.ts"
 import { VmObserver } from "./observe.ts"
 import { deleteRecords } from "./records.ts"
 import { HEARTBEAT_DEFAULTS, LAUNCH_DEFAULTS, type LaunchSettings } from "./settings.ts"
@@ -55,7 +55,7 @@ export function createLaunchController(options: LaunchControllerDependencies): L
     name: "launch",
     reconcile: (key, context) => reconciler.reconcile(key, context),
     sources: [
-      watchSource(launches, keysOf),
+      watchSource(launches, keysWokenBy),
       watchSource(options.jobs, (change) => launchesOf(change, options)),
       watchSource(options.statements, newlyCounted),
       observer.source,
@@ -82,13 +82,6 @@ function hasVmOrIsEnding(launch: StoredLaunch | undefined): boolean {
   if (launch === undefined) return false
   const { metadata, spec, status } = launch
   return status?.vm !== undefined || spec.ended === true || metadata.deletionTimestamp !== undefined
-}
-
-/** Returns the key of a Launch, and of its predecessor once it no longer needs that record. */
-function keysOf({ key, old, current }: Change<StoredLaunch>): string[] {
-  const { takesOver } = (current ?? old)?.spec ?? {}
-  if (takesOver === undefined || !needsPredecessor(old) || needsPredecessor(current)) return [key]
-  return [key, `${(current ?? old)?.metadata.namespace}/${takesOver}`]
 }
 
 /** Returns the keys of the Launches that a Statement counts since this change. */

@@ -5,6 +5,7 @@ import { isOver, type StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { statementName } from "../../core/apis/statement.ts"
 import { ifFound } from "../../core/kube/errors.ts"
+import type { Change } from "../../core/kube/store.ts"
 import { JOBS, LAUNCHES } from "../../core/resources.ts"
 import { isCounted as isCostCounted } from "../../market/placement/statements.ts"
 import type { ElapsedTimes } from "../elapsed.ts"
@@ -67,6 +68,13 @@ async function isHandoverOpen(launch: StoredLaunch, options: LaunchControllerDep
 /** Returns true for a Launch that has taken over a VM, and can read only from its predecessor which one. */
 export function needsPredecessor(heir: StoredLaunch | undefined): boolean {
   return heir !== undefined && !isOver(heir) && heir.status?.vm?.id === undefined
+}
+
+/** Returns the keys that a change of a Launch wakes: its own, and that of a predecessor whose record it needs no more. */
+export function keysWokenBy({ key, old, current }: Change<StoredLaunch>): string[] {
+  const { takesOver } = (current ?? old)?.spec ?? {}
+  if (takesOver === undefined || !needsPredecessor(old) || needsPredecessor(current)) return [key]
+  return [key, `${(current ?? old)?.metadata.namespace}/${takesOver}`]
 }
 
 /** Reads the Job's state from the cache. A Job that is not there may be settled, deleted, or not cached yet. */

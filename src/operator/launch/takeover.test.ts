@@ -3,7 +3,7 @@ import { agentOf, at, jobOf, launchOf, offerOf, time, vmStatus } from "../../../
 import type { Vm } from "../../clouds/cloud.ts"
 import type { AgentStatus, LaunchSpec, LaunchStatus, StoredLaunch } from "../../core/apis/launch.ts"
 import { abandonedStatus, decide, type LaunchDecision, type LaunchObservation } from "./decide.ts"
-import { needsPredecessor } from "./gather.ts"
+import { keysWokenBy, needsPredecessor } from "./gather.ts"
 import { LAUNCH_DEFAULTS } from "./settings.ts"
 import { takeoverOf } from "./takeover.ts"
 
@@ -180,6 +180,16 @@ describe("a Launch that has handed over its VM", () => {
     ["it is deleted", undefined, false],
   ])("is needed by its successor or not: %s", (_, heir, isNeeded) => {
     expect(needsPredecessor(heir)).toBe(isNeeded)
+    // Nothing else wakes the record that no Launch needs any more.
+    const [key, old] = ["berth-system/second-1", taker()]
+    const change = { key, old, ...(heir && { current: heir }) }
+    expect(keysWokenBy(change)).toEqual(isNeeded ? [key] : [key, "berth-system/first-1"])
+  })
+
+  test("is looked at no more once its successor needs it no more", () => {
+    const [key, has] = ["berth-system/second-1", taker({}, vmStatus())]
+    expect(keysWokenBy({ key, old: has, current: has })).toEqual([key])
+    expect(keysWokenBy({ key, current: idle() })).toEqual([key])
   })
 
   test("has no VM to end", () => {
