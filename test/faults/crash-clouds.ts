@@ -7,8 +7,10 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
+import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import { ArmServer } from "../cloud/arm-server.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
@@ -18,11 +20,13 @@ import type { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { AwsProxy } from "./crash-aws-door.ts"
-import type { Life } from "./crash-gate.ts"
+import type { Life, Observer } from "./crash-gate.ts"
+import type { Finding } from "./tally.ts"
 
 /** Account of a cloud for one run of a scenario, with a view of its VMs that is independent of Berth. */
 export interface CloudFixture {
-  account: CloudAccount
+  /** Accounts that need no connection. */
+  accounts: readonly CloudAccount[]
   /** Offers: the first is the cheapest, the second is for tests without capacity. */
   offers: readonly Offer[]
   /** Returns the clouds for one operator process. */
@@ -35,16 +39,25 @@ export interface CloudFixture {
   takeBack(vmId: string): Promise<void>
   /** Lets the VM of a Launch end itself, and keeps no record of it. Absent: scenarios that need it run on other clouds. */
   powerOff?(launch: string): void
+  /** Returns what is wrong with VMs and costs at the end, by the cloud's own view. Absent: the bill says it all. */
+  harm?(launches: readonly StoredLaunch[]): Finding[]
   /** Returns the bill of all VMs that ever existed, USD. Absent: the cloud writes none. */
   billUsd?(): number
   /** Removes the capacity for the first offer. */
-  sellOut(): void
+  sellOut(): void | Promise<void>
   /** Requests that the cloud's API doesn't describe. */
   violations(): readonly string[]
   close(): Promise<void>
 }
 
-export type OpenCloudFixture = (clock: ShiftedClock) => Promise<CloudFixture>
+/** Installation that uses a cloud. */
+export interface Installed extends Pick<Observer, "onTerminate"> {
+  client: KubeClient
+  namespace: string
+  systemNamespace: string
+}
+
+export type OpenCloudFixture = (clock: ShiftedClock, installed: Installed) => Promise<CloudFixture>
 
 /** Longest billed minimum, so that a cost does not depend on a VM's lifetime. */
 const MINIMUM_SECONDS = 24 * 3600
@@ -63,10 +76,9 @@ function pair(cloud: string, regions: readonly [string, string], types: readonly
 export const openSim: OpenCloudFixture = (clock) => {
   const cloud = new SimCloud(clock)
   cloud.remembersEnded = false
-  const account = { cloud: "sim", region: "here" }
   const offers = pair("sim", ["here", "here"], ["small", "medium"])
   return Promise.resolve({
-    account,
+    accounts: [{ cloud: "sim", region: "here" }],
     offers,
     clouds: (life) => life.clouds(cloud),
     alive: () => Promise.resolve(cloud.alive.map(({ launch }) => launch)),
@@ -102,7 +114,7 @@ export const openLocal: OpenCloudFixture = async (clock) => {
     (await observer.list({ installation, region: LOCAL_REGION })).filter(({ state }) => state !== "terminated")
   const region = [LOCAL_REGION, LOCAL_REGION] as const
   return {
-    account: { cloud: "local", region: LOCAL_REGION },
+    accounts: [{ cloud: "local", region: LOCAL_REGION }],
     offers: pair("local", region, ["local-1", "local-2"]),
     clouds: (life) => {
       const cloud = open()
@@ -131,7 +143,7 @@ export const openGoogle: OpenCloudFixture = async (clock) => {
   await server.start()
   const credentials = { gcp_project_id: project, keyfile_json: server.keyfile }
   return {
-    account: { cloud: "gcp", region: "us-central1" },
+    accounts: [{ cloud: "gcp", region: "us-central1" }],
     offers: pair("gcp", ["us-central1", "europe-west1"], ["e2-standard-2", "e2-standard-4"]),
     clouds: (life) => {
       const open = openGcp({ send: life.fetch(server.send, isGet), consistencySeconds: 1, callSeconds: 20, clock })
@@ -175,7 +187,7 @@ export const openMicrosoft: OpenCloudFixture = async (clock) => {
     return await server.send(input, init)
   }
   return {
-    account: { cloud: "azure", region: "westeurope" },
+    accounts: [{ cloud: "azure", region: "westeurope" }],
     offers: pair("azure", ["westeurope", "westeurope"], types),
     clouds: (life) => {
       const gated = life.fetch(send, isGet)
@@ -245,7 +257,7 @@ export class Ec2Clouds {
     const there = async (installation: string) =>
       (await console.instances("installation", installation)).filter((instance) => !isGone(instance))
     return Promise.resolve({
-      account: { cloud: "aws", region: EC2_REGION },
+      accounts: [{ cloud: "aws", region: EC2_REGION }],
       offers: pair("aws", [EC2_REGION, EC2_REGION], types),
       clouds: (life) => {
         // Each process has a key of its own, by which the door identifies it.

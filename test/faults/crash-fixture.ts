@@ -19,7 +19,7 @@ import { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimProvider } from "../harness/sim-provider.ts"
 import type { CloudFixture, OpenCloudFixture } from "./crash-clouds.ts"
 import { Life, type Observer, type Plan } from "./crash-gate.ts"
-import type { Violation } from "./tally.ts"
+import type { Finding, Violation } from "./tally.ts"
 
 /** Times of the lease in seconds: long enough for a loaded machine, and shorter than all other delays of jobs. */
 const LEASE_TIMES = { leaseSeconds: 60, renewDeadlineSeconds: 40, retrySeconds: 5 }
@@ -42,19 +42,26 @@ export interface Operator {
   stop(): Promise<void>
 }
 
+/** Names of an installation. */
+interface Places {
+  id: string
+  namespace: string
+  systemNamespace: string
+}
+
 /** Installation beside others on one API server, with its own namespaces, cloud and clock. */
 export class Fixture implements Observer {
-  readonly id = randomBytes(4).toString("hex")
+  readonly id: string
   /** Namespace of its Jobs; also the name of its Project, if it has one. */
-  readonly namespace = `crash-${this.id}`
-  readonly systemNamespace = `crash-${this.id}-system`
+  readonly namespace: string
+  readonly systemNamespace: string
   readonly client: KubeClient
   readonly clock: ShiftedClock
   readonly fixture: CloudFixture
   readonly reports: AgentReports
   readonly provider: SimProvider
   /** Violation that was observed. */
-  readonly violations: { violation: Violation; what: string }[] = []
+  readonly violations: Finding[] = []
   /** Names of Launches whose containers were started. */
   readonly started: string[] = []
   /** Log lines of the operators. */
@@ -68,7 +75,10 @@ export class Fixture implements Observer {
   readonly #operators = new Set<Operator>()
   #installation = ""
 
-  private constructor(client: KubeClient, clock: ShiftedClock, fixture: CloudFixture) {
+  private constructor({ id, ...places }: Places, client: KubeClient, clock: ShiftedClock, fixture: CloudFixture) {
+    this.id = id
+    this.namespace = places.namespace
+    this.systemNamespace = places.systemNamespace
     this.client = client
     this.clock = clock
     this.fixture = fixture
@@ -78,11 +88,15 @@ export class Fixture implements Observer {
 
   static async open(client: KubeClient, open: OpenCloudFixture): Promise<Fixture> {
     const clock = new ShiftedClock()
-    const fixture = new Fixture(client, clock, await open(clock))
-    for (const name of [fixture.namespace, fixture.systemNamespace])
-      await client.create(NAMESPACES, { metadata: { name } })
-    fixture.#installation = (await ensureInstallation(client, fixture.systemNamespace)).id
-    await ensureSealingKeys(client, fixture.systemNamespace)
+    const id = randomBytes(4).toString("hex")
+    const places = { id, namespace: `crash-${id}`, systemNamespace: `crash-${id}-system` }
+    const { namespace, systemNamespace } = places
+    for (const name of [namespace, systemNamespace]) await client.create(NAMESPACES, { metadata: { name } })
+    const onTerminate = (launch: string): void => fixture.onTerminate(launch)
+    const cloud = await open(clock, { client, namespace, systemNamespace, onTerminate })
+    const fixture: Fixture = new Fixture(places, client, clock, cloud)
+    fixture.#installation = (await ensureInstallation(client, systemNamespace)).id
+    await ensureSealingKeys(client, systemNamespace)
     return fixture
   }
 
@@ -104,14 +118,14 @@ export class Fixture implements Observer {
       destination: { write: (line) => void this.lines.push(line) },
     })
     const { systemNamespace, namespace: watchNamespace } = this
-    const { account, offers } = this.fixture
+    const { accounts, offers } = this.fixture
     const running = startOperator(
       { systemNamespace, watchNamespace, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
       {
         client: life.client(this.client, seen),
         clouds: this.fixture.clouds(life),
         providers: { aws: life.provider(this.provider.provider) },
-        ...{ offers: fixedOffers(offers), ownAccounts: [account], architectures: [] },
+        ...{ offers: fixedOffers(offers), ownAccounts: accounts, architectures: [] },
         ...{ observeSeconds: 1, leaseTimes: LEASE_TIMES, clock: this.clock, logger },
       },
       stop.signal,

@@ -2,6 +2,7 @@ import type { AccountOpener } from "../../src/clouds/account.ts"
 import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
 import type { Provider } from "../../src/clouds/provider.ts"
 import type { LaunchStatus } from "../../src/core/apis/launch.ts"
+import type { MachineLaunch } from "../../src/core/apis/machine.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import { OutcomeUnknownError } from "../../src/core/outbound/errors.ts"
@@ -28,7 +29,7 @@ export function nameOf({ call, nth }: Point): string {
 }
 
 /** Calls that repeat with the clock alone. One of them represents all. */
-const POLLED = /Lease|^cloud list|Event|pages|watch|^GET|^Describe/
+const POLLED = /Lease|^cloud list|^list Machine|Event|pages|watch|^GET|^Describe/
 
 function mostOf(call: string): number {
   return POLLED.test(call) ? 1 : 6
@@ -212,7 +213,7 @@ export class Life {
       const selection = { ...options, ...(labelSelector !== "" && { labelSelector }) }
       return this.hear(call, () => method(resource, selection) as AsyncIterable<unknown>)
     }
-    return this.pass(call, READS.includes(name) ? "read" : "write", () => method(...args) as Promise<unknown>, cutOff)
+    return this.pass(call, effectOf(name, call), () => method(...args) as Promise<unknown>, cutOff)
   }
 
   /** Returns the clouds for this process. */
@@ -273,6 +274,14 @@ export class Life {
 
 const READS: readonly string[] = ["get", "list"]
 
+/** Own machines are a cloud whose requests are writes of their status. */
+const MACHINE_WRITE = "patchStatus Machine"
+
+function effectOf(name: string, call: string): Effect {
+  if (READS.includes(name)) return "read"
+  return call.startsWith(`${MACHINE_WRITE} `) ? "cloud" : "write"
+}
+
 type KubeArguments = [{ kind?: string; method?: string; path?: string }, ...unknown[]]
 
 interface KubeCall {
@@ -283,14 +292,27 @@ interface KubeCall {
 }
 
 /**
- * Returns the subject of a call to the API server: the kind, for an event also its reason, and for the handover of a VM
- * its side.
+ * Returns the subject of a call to the API server: the kind, for an event also its reason, for the handover of a VM its
+ * side, and for a machine what becomes of its Launch.
  */
 function subjectOf(name: string, [first, second, third]: KubeArguments): string {
   if (name === "request") return `${first.method} ${first.path?.split("/").at(-1)}`
   const reason = first.kind === "Event" ? ` ${(second as { reason?: string }).reason ?? ""}` : ""
-  const side = first.kind === "Launch" && name === "patchStatus" ? sideOf(third as LaunchPatch) : ""
-  return `${first.kind}${reason}${side}`
+  if (name !== "patchStatus") return `${first.kind}${reason}`
+  if (first.kind === "Launch") return `${first.kind}${sideOf(third as LaunchPatch)}`
+  return first.kind === "Machine" ? `${first.kind}${stepOf(third as MachinePatch)}` : `${first.kind}`
+}
+
+interface MachinePatch {
+  merge?: { status?: { launch?: { [Field in keyof MachineLaunch]?: MachineLaunch[Field] | null } } }
+}
+
+/** Returns what a write of a machine's status does to its Launch; empty for other writes. */
+function stepOf({ merge }: MachinePatch): string {
+  const { launch } = merge?.status ?? {}
+  if (launch === undefined) return ""
+  if (launch.lostTime) return " loses"
+  return launch.endTime ? " ends" : " gives"
 }
 
 interface LaunchPatch {

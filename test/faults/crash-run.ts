@@ -5,13 +5,7 @@ import type { OpenCloudFixture } from "./crash-clouds.ts"
 import { Fixture, type Operator } from "./crash-fixture.ts"
 import { type Fault, nameOf, Plan, type Point } from "./crash-gate.ts"
 import { reasonsOf, type Snapshot, snapshotOf } from "./crash-snapshot.ts"
-import type { Violation } from "./tally.ts"
-
-/** A violation, and what shows it. */
-export interface Finding {
-  violation: Violation
-  what: string
-}
+import type { Finding, Violation } from "./tally.ts"
 
 /** Scenario that ends correctly despite any fault of the operator. */
 export interface Scenario {
@@ -26,6 +20,8 @@ export interface Scenario {
   unknowable?: readonly string[]
   /** Objects whose whole content depends on the fault, such as `Launch job-1`. That they exist is compared. */
   unknowableObjects?: readonly string[]
+  /** Returns the part of an end that is compared, if more than fields and objects of it depends on the fault. */
+  known?(end: Snapshot): Snapshot
   /** Returns violations at the end that the comparison with the run without a fault does not show. */
   harm?(fixture: Fixture): Promise<Finding[]>
   /** True if several Launches pay for one VM: each of them may be rounded. */
@@ -208,9 +204,11 @@ class Run {
     if (last?.ended === true || last?.life.dead === true || last?.life.paused === true) await this.#start(new Plan())
   }
 
-  /** Returns what is wrong with the costs: by the cloud's bill, and by the scenario's own look. */
+  /** Returns what is wrong with the costs: by the cloud's bill and view, and by the scenario's own look. */
   async wrongSums(): Promise<Finding[]> {
-    return [...(await this.#unstated()), ...((await this.#scenarioRun.scenario.harm?.(this.#fixture)) ?? [])]
+    const { scenario } = this.#scenarioRun
+    const byCloud = this.#fixture.fixture.harm?.(await this.#fixture.launches()) ?? []
+    return [...(await this.#unstated()), ...byCloud, ...((await scenario.harm?.(this.#fixture)) ?? [])]
   }
 
   /** Returns the difference between the cloud's bill and the Statements. */
@@ -239,10 +237,11 @@ class Run {
 
 /** Returns the violation that each difference means. */
 function compare(
-  expected: Snapshot,
-  found: Snapshot,
-  { unknowable = [], unknowableObjects = [] }: Pick<Scenario, "unknowable" | "unknowableObjects">,
+  expectedEnd: Snapshot,
+  foundEnd: Snapshot,
+  { unknowable = [], unknowableObjects = [], known: part = (end) => end }: Scenario,
 ): Finding[] {
+  const [expected, found] = [part(expectedEnd), part(foundEnd)]
   const known = (value: unknown) =>
     JSON.parse(JSON.stringify(value ?? null, (key, each: unknown) => (unknowable.includes(key) ? undefined : each)))
   const violations: Finding[] = []

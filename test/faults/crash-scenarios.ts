@@ -20,7 +20,8 @@ import type { Fixture, Work } from "./crash-fixture.ts"
 import type { Scenario } from "./crash-run.ts"
 
 const idle: Work = () => Promise.resolve()
-const succeed: Work = (launch, fixture) => fixture.succeed(launch.metadata.name)
+/** The container succeeds. */
+export const succeed: Work = (launch, fixture) => fixture.succeed(launch.metadata.name)
 
 /** Number of an agent's steps from its registration to its end. */
 const STEPS = 3
@@ -29,7 +30,7 @@ const STEPS = 3
  * A VM that runs its whole life at once and ends itself. So it has ended before its creation is recorded, if the operator
  * dies right after the create call.
  */
-const quickLife: Scenario = {
+export const quickLife: Scenario = {
   begin: (fixture) => fixture.submit("job"),
   go: async (fixture) => {
     for (let step = 0; step < STEPS; step++) {
@@ -58,7 +59,7 @@ const outgrow: Work = (launch, fixture) =>
     : fixture.succeed(launch.metadata.name)
 
 /** The cloud preempts the first VM as soon as its job runs. */
-const lose: Work = async (launch, fixture) => {
+export const lose: Work = async (launch, fixture) => {
   if (launch.spec.number > 1) return await fixture.succeed(launch.metadata.name)
   const id = launch.status?.vm?.id
   if (id === undefined || (await fixture.job())?.status?.phase !== "running" || !fixture.once("lost")) return
@@ -75,7 +76,11 @@ export async function isJobOver(fixture: Fixture, name = "job"): Promise<boolean
 }
 
 /** Returns the scenario of a job, with the actions of its agents, and of users once it runs. */
-function jobScenario(work: Work, then?: (fixture: Fixture) => Promise<void>, spec: Partial<JobSpec> = {}): Scenario {
+export function jobScenario(
+  work: Work,
+  then?: (fixture: Fixture) => Promise<void>,
+  spec: Partial<JobSpec> = {},
+): Scenario {
   return {
     begin: (fixture) => fixture.submit("job", spec),
     go: async (fixture) => {
@@ -120,7 +125,7 @@ function atBoot(then: (fixture: Fixture) => Promise<void>): Scenario {
 const failover: Scenario = {
   ...jobScenario(succeed),
   begin: async (fixture) => {
-    fixture.fixture.sellOut()
+    await fixture.fixture.sellOut()
     await fixture.submit("job")
   },
 }

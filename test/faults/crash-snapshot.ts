@@ -6,7 +6,7 @@ import type { KubeEvent } from "../../src/core/kube/core.ts"
 import { SECRETS } from "../../src/core/kube/core.ts"
 import { events } from "../../src/core/kube/events.ts"
 import type { ApiObject, Resource } from "../../src/core/kube/resource.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES } from "../../src/core/resources.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, LAUNCHES, MACHINES } from "../../src/core/resources.ts"
 import type { Fixture } from "./crash-fixture.ts"
 
 /** Content of a fixture without the values that differ from run to run: ids, times, versions. */
@@ -34,6 +34,8 @@ const CHANCE = new Set([
   "creationTimestamp",
   "managedFields",
   "sequence",
+  // It contains the name of the Launch.
+  "specDigest",
   "data",
   "tokenHash",
   // They depend on the time of day.
@@ -80,6 +82,7 @@ export async function snapshotOf(fixture: Fixture): Promise<Snapshot> {
     listed(fixture, JOBS, namespace),
     listed(fixture, CRON_JOBS, namespace),
     listed(fixture, JOB_ARRAYS, namespace),
+    listed(fixture, MACHINES, namespace),
     listed(fixture, API_KEYS, namespace),
     listed(fixture, CONNECTIONS, namespace),
     listed(fixture, SECRETS, namespace),

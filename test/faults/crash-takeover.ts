@@ -5,8 +5,9 @@ import { sumOfParts } from "../../src/core/apis/price.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { minimumBilledSecondsOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
 import type { Fixture } from "./crash-fixture.ts"
-import type { Finding, Scenario } from "./crash-run.ts"
+import type { Scenario } from "./crash-run.ts"
 import { isJobOver } from "./crash-scenarios.ts"
+import type { Finding } from "./tally.ts"
 
 /** Name of the scenario in which one VM runs two jobs. */
 export const TAKEOVER = "takeover"

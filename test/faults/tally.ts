@@ -8,6 +8,12 @@ const FOLDER = join(import.meta.dirname, "..", "..", "docs", "reliability")
 export const VIOLATIONS = ["duplicates", "leaks", "lost", "stuck", "killed"] as const
 export type Violation = (typeof VIOLATIONS)[number]
 
+/** A violation, and what shows it. */
+export interface Finding {
+  violation: Violation
+  what: string
+}
+
 /** Row of the table in docs/reliability/tables.md: faults of one class, and the violations that they caused. */
 export type TallyRow = Record<Violation, number> & {
   faults: string
