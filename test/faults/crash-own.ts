@@ -37,7 +37,7 @@ export const openOwn: OpenCloudFixture = async (clock, { client, namespace, syst
 
 const ref = ({ namespace }: Fixture, name: string) => ({ namespace, name })
 
-/** How long a job has a machine depends on the fault. The hosts know it, and the costs are compared with their view. */
+/** Fields of costs. The time for which a job has a machine depends on the fault. `OwnHosts.harm` looks at the costs. */
 const COSTS = ["costUsd", "cost", "actualUsd"]
 
 /** The host of the job's machine is cut off, so the job gets another machine after the end of the lease. */

@@ -23,7 +23,7 @@ interface Run {
   machine: string
   from: number
   until?: number
-  /** Time at which nothing of it is left, once the host was told to end it. */
+  /** Time at which nothing of it is left, once Berth has asked for its end. */
   cleanFrom?: number
 }
 
@@ -36,14 +36,14 @@ interface Hold {
   until?: string
 }
 
-/** What a host has on its disk. */
+/** State of a host, which it keeps on its disk. */
 interface Host {
   sequence: number
   /** Monotonic time at which its lease ends. */
   leaseEnd: number
   run?: Run
   freed?: string
-  /** True: no message goes either way. */
+  /** True: no message arrives, in either direction. */
   isCutOff: boolean
 }
 
@@ -54,7 +54,7 @@ export interface OwnHostsOptions {
   namespace: string
   /** Namespace of the Launches. */
   systemNamespace: string
-  /** Called when a host is told to end the run of a Launch. */
+  /** Called when Berth asks a host to end the run of a Launch. */
   onStop(launch: string): void
 }
 
@@ -76,7 +76,7 @@ const MESSAGES = 8
 
 /**
  * Simulated hosts of own machines. The gateway's own decisions answer their heartbeats. The hosts record what ran on them and
- * when, so the view is independent of the operator's. A host ends a run only if it is told to, or if its lease ends.
+ * when, so the view is independent of the operator's. A host ends a run only if Berth asks for it, or if its lease ends.
  */
 export class OwnHosts {
   readonly #options: OwnHostsOptions
@@ -263,7 +263,7 @@ export class OwnHosts {
     delete host.run
   }
 
-  /** Ends the run of a host that was told so, or whose lease is about to end: at the time at which its timer ends it. */
+  /** Ends the run of a host whose end is due, or whose lease is about to end: at the time at which its timer ends it. */
   #endInTime(host: Host): void {
     const due = Math.min(host.leaseEnd - LEASE_END_SECONDS, host.run?.cleanFrom ?? Number.POSITIVE_INFINITY)
     if (this.#options.clock.monotonic() >= due) this.#free(host, due)

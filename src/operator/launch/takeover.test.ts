@@ -180,7 +180,7 @@ describe("a Launch that has handed over its VM", () => {
     ["it is deleted", undefined, false],
   ])("is needed by its successor or not: %s", (_, heir, isNeeded) => {
     expect(needsPredecessor(heir)).toBe(isNeeded)
-    // Nothing else wakes the record that is now needed by nobody.
+    // Nothing else wakes the record that no Launch needs any more.
     const [key, old] = ["berth-system/second-1", taker()]
     const change = { key, old, ...(heir && { current: heir }) }
     expect(keysWokenBy(change)).toEqual(isNeeded ? [key] : [key, "berth-system/first-1"])
