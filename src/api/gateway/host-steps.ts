@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util"
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
 import { defined } from "../../core/apis/defined.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
-import { type Host, MACHINE_LEASE, OWN_CLOUD, type StoredMachine } from "../../core/apis/machine.ts"
+import { type Host, MACHINE_LEASE, type MachineLaunch, OWN_CLOUD, type StoredMachine } from "../../core/apis/machine.ts"
 import { leaseEnd, machineOf, runOn, WRITE_BEAT_SECONDS } from "../../core/machines/machine.ts"
 import type { BeatRequest, JoinClaims, JoinRequest } from "../../core/protocol/machines.ts"
 import type { Refusal } from "../../core/protocol/protocol.ts"
@@ -109,12 +109,8 @@ export function beatStep(
     const leaseSeconds = grantedLease(machine, received)
     return { is: "write", host: { ...next, sequence: beat.sequence, lastHeartbeatTime, leaseSeconds } }
   }
-  if (beat.running !== undefined) {
-    const isWanted = assigned?.name === beat.running && assigned.endTime === undefined
-    return isWanted ? { is: "answer" } : { is: "answer", stop: beat.running }
-  }
-  // It can have no job. An agent that is stopped sends no other message, and others soon look again.
-  if (beat.unfit !== undefined) return { is: "answer" }
+  // One that can have no job waits for none: an agent that is stopped sends no other message, and others soon look again.
+  if (beat.running !== undefined || beat.unfit !== undefined) return answerTo(beat, assigned)
   const name = awaitedLaunch(machine, beat)
   if (name === undefined) return { is: "wait" }
   // The host has the order on its disk. It says so, or that nothing of it is left.
@@ -128,6 +124,12 @@ export function beatStep(
   // The operator gives the machine to no other Launch from this write on, even after it has asked for the end of this one.
   if (host.running !== name) return { is: "write", host: { ...host, running: name } }
   return { is: "order", launch }
+}
+
+/** Returns the answer to a host that has a run, or can have none. */
+function answerTo({ running }: BeatRequest, assigned: MachineLaunch | undefined): BeatStep {
+  const isWanted = running === undefined || (assigned?.name === running && assigned.endTime === undefined)
+  return isWanted ? { is: "answer" } : { is: "answer", stop: running }
 }
 
 /** Returns what a host reports of itself, with the rest of its status. */
