@@ -435,6 +435,8 @@ const NOT_COMPARED: Record<string, string> = {
   "Machine.status.host.joinTime": "shown",
   "Machine.status.host.freedTime": "only its presence decides; for the VM's cost it is the VM's terminationTime",
   "Machine.status.launch.createTime": "is the VM's createTime",
+  "Machine.status.launch.previous[].createTime": "is the VM's createTime",
+  "Machine.status.launch.previous[].terminationTime": "is the VM's terminationTime",
   "Machine.status.launch.endTime": "only its presence decides",
   "Machine.status.launch.lostTime": "only its presence decides; for the VM's cost it is the VM's terminationTime",
   "Launch.status.agent.finish.time": "compared with the VM's other times, for its cost",
