@@ -55,10 +55,12 @@ function gather(machine: StoredMachine, options: MachineControllerDependencies):
   const { machines, projects, launches, quota, systemNamespace } = options
   const { namespace } = machine.metadata
   const overLimit = limitForExisting(quota, "machines", machine, machines.store)
-  const launch = launches.store.get({ namespace: systemNamespace, name: machine.status?.launch?.name ?? "" })
+  const { launch } = machine.status ?? {}
+  const names = [launch, ...(launch?.previous ?? [])].flatMap((each) => each?.name ?? [])
+  const had = names.flatMap((name) => launches.store.get({ namespace: systemNamespace, name }) ?? [])
   return {
     hasProject: projects.store.list().some((project) => projectScope(project)?.namespace === namespace),
-    isLaunchOver: launch === undefined || isOver(launch),
+    areLaunchesOver: had.every(isOver),
     ...defined({ overLimit }),
   }
 }

@@ -4,7 +4,7 @@ import { findCondition } from "../../core/apis/conditions.ts"
 import { MACHINE_FINALIZER, type StoredMachine } from "../../core/apis/machine.ts"
 import { decide } from "./decide.ts"
 
-const OBSERVED = { hasProject: true, isLaunchOver: true, silentSeconds: 0 }
+const OBSERVED = { hasProject: true, areLaunchesOver: true, silentSeconds: 0 }
 const held = { finalizers: [MACHINE_FINALIZER] }
 
 function ready(machine: StoredMachine, silentSeconds = 0) {
@@ -73,6 +73,6 @@ describe("decide", () => {
       { do: "dropFinalizer" },
     ])
     const unseen = machineOf({ metadata: deleted, status: { launch, host: { freed: "j-1" } } })
-    expect(decide(unseen, { ...OBSERVED, isLaunchOver: false }, at(100))).toEqual({ actions: [], requeueAfter: 2 })
+    expect(decide(unseen, { ...OBSERVED, areLaunchesOver: false }, at(100))).toEqual({ actions: [], requeueAfter: 2 })
   })
 })

@@ -18,8 +18,8 @@ import type { Decision } from "../../core/runtime/reconcile-object.ts"
 export interface MachineObservation {
   /** False: its namespace belongs to no Project. */
   hasProject: boolean
-  /** True if the Launch that had the machine last needs it no more, or if there is none. */
-  isLaunchOver: boolean
+  /** True if no Launch that had the machine needs it any more. */
+  areLaunchesOver: boolean
   /** Seconds for which this process has seen no heartbeat of the host. Absent: no host has joined. */
   silentSeconds?: number
   /** Limit of machines that keeps this one from working. */
@@ -59,14 +59,15 @@ const AGAIN_SECONDS = 2
 
 /**
  * A job may still run on the host of a deleted machine, so the finalizer stays until nothing of it does. It also stays until
- * the Launch has seen that: a machine that is not there any more says less than one whose run has ended.
+ * each Launch has seen its end: a machine that is not there any more says less than one whose run has ended.
  */
 function removal(
   run: RunState,
   host: Host | undefined,
   observed: MachineObservation,
 ): Decision<MachineStatus, MachineAction> {
-  if (run.is === "none" || (run.is === "over" && observed.isLaunchOver)) return { actions: [{ do: "dropFinalizer" }] }
+  if (run.is === "none" || (run.is === "over" && observed.areLaunchesOver))
+    return { actions: [{ do: "dropFinalizer" }] }
   if (run.is === "over") return { actions: [], requeueAfter: AGAIN_SECONDS }
   return {
     actions: run.is === "ending" ? [] : [{ do: "end" }],
