@@ -113,6 +113,7 @@ describe("calls of AWS", { timeout: 280_000 }, () => {
 
   it(`are shared by ${JOBS} jobs at once, except the one that creates a VM`, async () => {
     const harness = await berthOnAws()
+    const since = harness.clock.now().getTime()
     await runAll(
       harness,
       Array.from({ length: JOBS }, (_, job) => `job-${job}`),
@@ -123,6 +124,8 @@ describe("calls of AWS", { timeout: 280_000 }, () => {
     expect(lookup + TerminateInstances, `${lookup} lookups, ${TerminateInstances} terminations`).toBeLessThanOrEqual(
       JOBS,
     )
-    expect(list).toBeLessThanOrEqual(3)
+    // The operator's first round, the garbage collector's, and those of the time that has passed: a slow machine has more.
+    const rounds = Math.floor((harness.clock.now().getTime() - since) / 1000 / OBSERVE_SECONDS)
+    expect(list).toBeLessThanOrEqual(2 + rounds)
   })
 })
