@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { nextTicks } from "../cron.ts"
-import { ActionFault, useAction } from "../parts/action.tsx"
+import { ActionFault, buttonsOf, useAction } from "../parts/action.tsx"
 import { PageTitle, TableFrame, Time } from "../parts/basics.tsx"
 import { Answer, Empty, useLoad, useReloadOnChange } from "../parts/load.tsx"
 import { Pages, SearchBar, useSearch } from "../parts/pages.tsx"
@@ -103,12 +103,10 @@ export function CronJobActions({ cronJob: { name, is_active }, reload }: { cronJ
     const job = await readBody(client.value.api.POST("/cronjobs/{name}/run", { params: { path: { name } } }))
     begun.value = job.name
   }
+  const button = buttonsOf(name, action)
   return (
     <div class="actions">
-      <button type="button" class="small" disabled={action.isBusy.value} onClick={act(change)}>
-        {is_active ? "Pause" : "Resume"}
-        <span class="hidden"> {name}</span>
-      </button>
+      {button(is_active ? "Pause" : "Resume", act(change))}
       <button type="button" class="small" disabled={action.isBusy.value} onClick={act(run)}>
         Run now<span class="hidden">: {name}</span>
       </button>

@@ -1,7 +1,7 @@
 import { type Signal, useSignal } from "@preact/signals"
 import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { duration, timeText, usd } from "../format.ts"
-import { ActionFault, PanelForm, useAction } from "../parts/action.tsx"
+import { ActionFault, buttonsOf, PanelForm, useAction } from "../parts/action.tsx"
 import { Dialog, Facts, Field, onText, Signed, Time } from "../parts/basics.tsx"
 import { StateMessage } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
@@ -81,12 +81,7 @@ export function MachinePanel({ machine, reload, remove }: PanelProps) {
     join.value = (await readBody(client.value.api.POST("/machines/{name}/token", { params }))).join
     reload()
   }
-  const button = (label: string, act: () => void) => (
-    <button type="button" class="small" disabled={action.isBusy.value} onClick={act}>
-      {label}
-      <span class="hidden"> {name}</span>
-    </button>
-  )
+  const button = buttonsOf(name, action)
   return (
     <article class="panel" aria-label={name}>
       <header class="panel-title">

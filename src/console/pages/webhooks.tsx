@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { readBody, type Schemas } from "../../client/client.ts"
 import { parseLabels, parseList } from "../draft.ts"
-import { ActionFault, GroupError, PanelForm, useAction } from "../parts/action.tsx"
+import { ActionFault, buttonsOf, GroupError, PanelForm, useAction } from "../parts/action.tsx"
 import { Dialog, Facts, Field, labelsText, onText, Signed, TableFrame, Time } from "../parts/basics.tsx"
 import { Conditions } from "../parts/conditions.tsx"
 import { EditableList } from "../parts/editable-list.tsx"
@@ -85,12 +85,7 @@ export function WebhookPanel({ webhook, reload, remove }: PanelProps) {
     secret.value = signing_secret ?? undefined
     reload()
   }
-  const button = (label: string, act: () => void) => (
-    <button type="button" class="small" disabled={action.isBusy.value} onClick={act}>
-      {label}
-      <span class="hidden"> {name}</span>
-    </button>
-  )
+  const button = buttonsOf(name, action)
   return (
     <article class="panel" aria-label={name}>
       <header class="panel-title">

@@ -30,6 +30,19 @@ export function useAction(): Action {
   return { isBusy, fault, fields, run }
 }
 
+/**
+ * Returns the function that makes the buttons of one object among several. Screen readers hear its name too, and none can
+ * be pressed while an action runs.
+ */
+export function buttonsOf(name: string, { isBusy }: Action) {
+  return (label: string, act: () => void) => (
+    <button type="button" class="small" disabled={isBusy.value} onClick={act}>
+      {label}
+      <span class="hidden"> {name}</span>
+    </button>
+  )
+}
+
 /** Action of the form around a field. */
 const FormAction = createContext<Action | undefined>(undefined)
 
