@@ -1,5 +1,6 @@
 import { type Command, Option } from "commander"
 import { allItems, readBody, type Schemas } from "../../client/client.ts"
+import { timestamp } from "../../core/apis/clock.ts"
 import { nextTick } from "../../core/apis/schedule.ts"
 import type { Call, Commands } from "../command.ts"
 import { troubleLines } from "../conditions.ts"
@@ -114,7 +115,7 @@ function timesOf({ cron_spec, is_active }: CronJob, count: number): string[] {
     if (next === undefined) break
     times.push(next)
   }
-  return times.map((time) => formatTime(time.toISOString()))
+  return times.map(timestamp)
 }
 
 function textOf(cronjob: CronJob): string {
