@@ -241,7 +241,7 @@ containers.describe("a job on a reused VM finds nothing of the job before it", (
   })
 })
 
-/** Agents in processes of their own that run a job. `run` resolves when it is over and removed. */
+/** Runs a job by an agent in its own process. `run` resolves when nothing of the job is left. */
 const MEMORIES = [
   {
     kind: "a reused VM",

@@ -21,6 +21,7 @@ import { buildRcloneImage, engineVolumes, removeSharedDisk, sharedDisk } from ".
 import { Ec2Console } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { kubeconfigPath, kubectl } from "../control-plane.ts"
+import { openWhole } from "../harness/closing.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { eventually } from "../harness/eventually.ts"
 import { Installation } from "../harness/installation.ts"
@@ -114,14 +115,8 @@ export interface SpotCloud {
 }
 
 /** Starts a moto, an installation and its machines. It holds this engine's volumes until it is closed. */
-export async function startSpotCloud(name: string): Promise<SpotCloud> {
-  const closing = new AsyncDisposableStack()
-  try {
-    return await spotCloud(name, closing)
-  } catch (error) {
-    await closing.disposeAsync()
-    throw error
-  }
+export function startSpotCloud(name: string): Promise<SpotCloud> {
+  return openWhole((closing) => spotCloud(name, closing))
 }
 
 async function spotCloud(name: string, closing: AsyncDisposableStack): Promise<SpotCloud> {

@@ -20,6 +20,7 @@ import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { docker } from "../agent/images.ts"
 import { buildRcloneImage } from "../agent/mounts.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { openWhole } from "../harness/closing.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { until } from "../harness/eventually.ts"
 import { Installation } from "../harness/installation.ts"
@@ -68,14 +69,8 @@ export interface OwnMachines {
   close(): Promise<void>
 }
 
-export async function startOwnMachines(name: string): Promise<OwnMachines> {
-  const closing = new AsyncDisposableStack()
-  try {
-    return await ownMachines(name, closing)
-  } catch (error) {
-    await closing.disposeAsync()
-    throw error
-  }
+export function startOwnMachines(name: string): Promise<OwnMachines> {
+  return openWhole((closing) => ownMachines(name, closing))
 }
 
 async function ownMachines(name: string, closing: AsyncDisposableStack): Promise<OwnMachines> {
