@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises"
 import { type Clock, timestamp } from "../../src/core/apis/clock.ts"
 import {
   type Host,
@@ -11,6 +12,9 @@ import { isConflict } from "../../src/core/kube/errors.ts"
 import { MACHINES } from "../../src/core/resources.ts"
 
 const FACTS: MachineFacts = { cpu: 8, memoryGib: 32, diskGib: 200, architecture: "amd64" }
+
+/** Returns the fields of a machine's host that change. */
+type HostChange = (machine: StoredMachine) => { [Field in keyof Host]?: Host[Field] | null }
 
 /** Writes what hosts say, like the gateway does: on the version that it read. */
 export class SimHosts {
@@ -37,7 +41,7 @@ export class SimHosts {
 
   /** Joins as a machine that exists. */
   async joinAs(ref: { namespace: string; name: string }, facts: Partial<MachineFacts> = {}): Promise<void> {
-    await this.#write(ref, ({ spec: { leaseSeconds = MACHINE_LEASE.default } }) => ({
+    await this.#say(ref, ({ spec: { leaseSeconds = MACHINE_LEASE.default } }) => ({
       joinNumber: 1,
       joinTime: this.#now(),
       signingKey: "{}",
@@ -67,7 +71,7 @@ export class SimHosts {
 
   /** Says that nothing of a machine's Launch is left on its host. */
   async free(ref: { namespace: string; name: string }): Promise<void> {
-    await this.#write(ref, ({ status }) => ({
+    await this.#say(ref, ({ status }) => ({
       running: null,
       freed: status?.launch?.name ?? null,
       freedTime: this.#now(),
@@ -76,7 +80,7 @@ export class SimHosts {
 
   /** Renews the lease of a machine. */
   async beat(ref: { namespace: string; name: string }): Promise<void> {
-    await this.#write(ref, () => ({}))
+    await this.#say(ref, () => ({}))
   }
 
   /** Lets a host vanish: it says nothing any more. */
@@ -84,11 +88,13 @@ export class SimHosts {
     this.#silent.add(name)
   }
 
+  /** Writes on the newest version: a host sends again what was not stored. */
+  async #say(ref: { namespace: string; name: string }, change: HostChange): Promise<void> {
+    while (!(await this.#write(ref, change))) await setImmediate()
+  }
+
   /** Returns false if the machine has changed since it was read. */
-  async #write(
-    ref: { namespace: string; name: string },
-    change: (machine: StoredMachine) => { [Field in keyof Host]?: Host[Field] | null },
-  ): Promise<boolean> {
+  async #write(ref: { namespace: string; name: string }, change: HostChange): Promise<boolean> {
     const machine = await this.#client.get(MACHINES, ref)
     const host = { lastHeartbeatTime: this.#now(), ...change(machine) }
     const merge = { metadata: { resourceVersion: machine.metadata.resourceVersion }, status: { host } }
