@@ -27,6 +27,7 @@ import {
   type LimitReached,
   limitForJob,
   limitForObject,
+  limitThatForbids,
   PROJECT_LIMITS,
   type ProjectLimits,
 } from "../core/quota/project-limits.ts"
@@ -294,7 +295,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofWebhooks = { webhooksOf: webhooksIn(ofSealed), privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, ofWebhooks)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
-  mount(router, machineRoutes, guard, machineParts(ofSealed))
+  mount(router, machineRoutes, guard, machineParts(ofSealed, limits.project))
   mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
@@ -367,12 +368,14 @@ function webhooksIn({ client, caches, sealer, creationTimes, collectionOf, sendi
   }
 }
 
-function machineParts(parts: SealedParts): MachineServices {
+function machineParts(parts: SealedParts, limits: ProjectLimits): MachineServices {
   const { caches, joins, creationTimes, collectionOf, clock } = parts
+  const requireAllowed = (): void => requireRoom(undefined, limitThatForbids(limits, "machines"))
   const machinesOf = (principal: Principal): Machines => {
     const kind = { noun: "machine", resource: MACHINES, store: caches.machines.store, fieldNames: MACHINE_FIELDS }
     const collection = new Collection({ ...collectionOf(principal, "machines"), ...kind })
-    return new Machines({ collection, namespace: principal.project.namespace, creationTimes, joins, clock })
+    const { namespace } = principal.project
+    return new Machines({ collection, namespace, creationTimes, joins, requireAllowed, clock })
   }
   return { machinesOf, jobOn: jobOnMachine(parts) }
 }

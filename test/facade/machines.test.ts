@@ -129,6 +129,39 @@ describe("POST /machines", () => {
   })
 })
 
+describe("an installation that forbids machines", () => {
+  let forbidding: Replica
+  const callThere = caller(() => forbidding, fixture)
+
+  beforeAll(async () => {
+    forbidding = await startReplica({ settings: { projectLimits: { machines: 0 } } })
+  })
+  afterAll(() => forbidding.close())
+
+  it("gives no token: for a new machine, for one that exists, or again for a repeated request", async () => {
+    const headers = { "Idempotency-Key": "before-the-limit" }
+    const body = { name: "gpu-1" }
+    await create(body, headers)
+    for (const answer of [
+      await callThere("/1/machines", { body: { name: "gpu-2" } }),
+      await callThere("/1/machines", { body, headers }),
+      await callThere("/1/machines/gpu-1/token", { method: "POST" }),
+    ]) {
+      const { status, type, detail } = await problemIn(answer)
+      expect([status, type]).toEqual([403, "https://berth.dev/problems/project-limit"])
+      expect(detail).toContain("allows projects no machines of their own")
+    }
+    expect((await stored()).spec.joinNumber).toBe(1)
+  })
+
+  it("still drains and removes one that exists", async () => {
+    await create()
+    const drained = await callThere("/1/machines/gpu-1", { method: "PATCH", body: { unschedulable: true } })
+    expect(drained.status).toBe(200)
+    expect((await callThere("/1/machines/gpu-1", { method: "DELETE" })).status).toBe(204)
+  })
+})
+
 describe("a machine", () => {
   it("shows its host, and the project's job that has it", async () => {
     await create()

@@ -7,6 +7,7 @@ import { join } from "node:path"
 import type { KubeConfig } from "@kubernetes/client-node"
 import express, { type RequestHandler } from "express"
 import { Gateway, type GatewayOptions } from "../../src/api/gateway/gateway.ts"
+import type { HostsOptions } from "../../src/api/gateway/hosts.ts"
 import { type CachedLaunches, kubeLaunches, type Launches } from "../../src/api/gateway/launches.ts"
 import { kubeMachines, type Machines } from "../../src/api/gateway/machines.ts"
 import { withReports } from "../../src/api/gateway/reports.ts"
@@ -59,7 +60,7 @@ export interface TestGateway {
 export interface TestGatewayOptions {
   /** Kubeconfig of its API server. Default: a direct connection. */
   kubeConfig?: KubeConfig
-  parts?: Partial<GatewayOptions>
+  parts?: Partial<GatewayOptions & Pick<HostsOptions, "whyForbidden">>
   /** Cache of Launches. Default: one that a watch keeps current. */
   cache?: CachedLaunches
   /** Wraps the Launches that the gateway sees. */
