@@ -62,6 +62,8 @@ export function unavailableText(machine: StoredMachine, why: Unavailable): strin
     unfit: `${name} can run no job: ${status?.host?.unfit}`,
     unschedulable: `${name} is drained`,
     deleted: `${name} is being removed`,
+    noProject: `${name} belongs to no project`,
+    cleaning: `${name} cleans up after a job that it had when its lease ended`,
     busy: `${name} has another job`,
     overLimit: `${name} is beyond the project's limit of machines`,
   }
