@@ -1,6 +1,7 @@
 import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
 import { createServer, type RequestListener, type Server } from "node:http"
+import { createServer as createTlsServer } from "node:https"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -71,6 +72,8 @@ export interface TestGatewayOptions {
   before?: RequestHandler
   /** Address at which it listens. Default: 127.0.0.1. */
   host?: string
+  /** Certificate and key of its server, PEM. Default: it speaks HTTP. */
+  tls?: { cert: string; key: string }
 }
 
 export async function startGateway(fixture: LaunchFixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
@@ -121,9 +124,10 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
     handle(req, res)
   }
   const host = options.host ?? "127.0.0.1"
-  let server = await listen(listener, { port: 0, host })
+  const { tls } = options
+  let server = await listen(listener, { port: 0, host }, tls)
   const { port } = server.address() as AddressInfo
-  const url = `http://${host}:${port}`
+  const url = `${tls === undefined ? "http" : "https"}://${host}:${port}`
   const stop = async (): Promise<void> => {
     server.closeAllConnections()
     server.close()
@@ -138,7 +142,7 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
     answered,
     stop,
     restart: async () => {
-      server = await listen(listener, { port, host })
+      server = await listen(listener, { port, host }, tls)
     },
     userData: ({ metadata, spec }) =>
       renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
@@ -157,8 +161,13 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   }
 }
 
-async function listen(listener: RequestListener, at: { port: number; host: string }): Promise<Server> {
-  const server = createServer(listener).listen(at)
+async function listen(
+  listener: RequestListener,
+  at: { port: number; host: string },
+  tls: TestGatewayOptions["tls"],
+): Promise<Server> {
+  const server = tls === undefined ? createServer(listener) : createTlsServer(tls, listener)
+  server.listen(at)
   await once(server, "listening")
   return server
 }
