@@ -2,7 +2,7 @@ import Docker from "dockerode"
 import type { Logger } from "../../core/apis/logger.ts"
 import { whenAborted } from "../context.ts"
 import { DEFAULT_DOCKER_SOCKET } from "../runtimes/docker.ts"
-import { withTimeout } from "../runtimes/engine.ts"
+import { ifFound, withTimeout } from "../runtimes/engine.ts"
 import { ownContainer } from "../runtimes/gpu-helper.ts"
 
 /** Time for the engine's answer, seconds. */
@@ -27,7 +27,8 @@ export async function endRestarts(options: RestartOptions): Promise<void> {
   if (id === undefined) return
   try {
     const container = new Docker({ socketPath }).getContainer(id)
-    await withTimeout(ANSWER_SECONDS, container.update({ RestartPolicy: { Name: "no" } }))
+    // One of another engine is a machine in a container, and not this agent's own: systemd starts the agent there.
+    await withTimeout(ANSWER_SECONDS, ifFound(container.update({ RestartPolicy: { Name: "no" } })))
   } catch (error) {
     const message = "the engine would start this agent again, so it stays without a machine until it is stopped"
     logger.error({ err: error }, message)
