@@ -83,10 +83,14 @@ async function runVm(options: AgentOptions, signal: AbortSignal): Promise<number
 async function joinAsMachine(options: HostOptions, signal: AbortSignal): Promise<number> {
   const { gateway: gatewayUrl, gatewayCa, token, dockerSocket, dataDir, runtime, logLevel } = options
   const { runHost } = await import("./agent/host/main.ts")
+  const { endRestarts } = await import("./agent/host/restarts.ts")
   const logger = createLogger({ level: logLevel, name: "host" })
   const gateway = { gatewayUrl, ...defined({ gatewayCa }) }
   const exit = await runHost({ gateway, dataDir, runtime, logger, signal, ...defined({ token, dockerSocket }) })
-  if (exit.cause === "refused") console.error(exit.message)
+  if (exit.cause === "refused") {
+    console.error(exit.message)
+    await endRestarts({ logger, signal, ...defined({ dockerSocket }) })
+  }
   // A hanging operation must not keep an agent that has nothing more to do.
   process.exit(exit.cause === "refused" ? REFUSED_EXIT_CODE : 0)
 }

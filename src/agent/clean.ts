@@ -30,9 +30,9 @@ export async function whyUnfit(
     disk.forgetRun(timestamp(clock.now()))
     return undefined
   } catch (error) {
-    logger.error({ err: error }, "failed to clean this VM; no other job gets it")
+    logger.error({ err: error }, `failed to clean this ${of.isHostShared ? "machine" : "VM"}; no other job gets it`)
     const why = error instanceof Error ? error.message : String(error)
-    return cutMessage(`the VM could not be cleaned after its job: ${why}`)
+    return cutMessage(`the ${of.isHostShared ? "machine" : "VM"} could not be cleaned after its job: ${why}`)
   }
 }
 

@@ -27,6 +27,7 @@ import {
   type LimitReached,
   limitForJob,
   limitForObject,
+  limitThatForbids,
   PROJECT_LIMITS,
   type ProjectLimits,
 } from "../core/quota/project-limits.ts"
@@ -42,7 +43,7 @@ import { operationsRouter } from "../core/telemetry/operations.ts"
 import type { SendOptions } from "../core/webhooks/send.ts"
 import type { Advisor } from "../market/advice/advisor.ts"
 import type { CappedLevel } from "../market/placement/caps.ts"
-import { ownOffers, withOwnOffers } from "../market/placement/machines.ts"
+import { ownMachines, ownOffers, withOwnOffers } from "../market/placement/machines.ts"
 import type { Planner } from "../market/placement/place.ts"
 import type { HourlyPriceNow } from "../market/placement/warnings.ts"
 import type { Catalogue } from "../market/router/catalogue.ts"
@@ -94,7 +95,7 @@ import { Keys } from "./resources/keys/keys.ts"
 import { keyRoutes } from "./resources/keys/routes.ts"
 import { type JoinFacts, Machines } from "./resources/machines/machines.ts"
 import { type MachineServices, machineRoutes } from "./resources/machines/routes.ts"
-import { offerRoutes } from "./resources/offers/routes.ts"
+import { type OfferServices, offerRoutes } from "./resources/offers/routes.ts"
 import { MOST_UPLOADS, UPLOAD_SECONDS, uploadRoutes } from "./resources/uploads/routes.ts"
 import { Uploads } from "./resources/uploads/uploads.ts"
 import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts"
@@ -243,7 +244,7 @@ type AccountDependencies = FacadeDependencies & { processor: Processor }
 
 /** Returns the operations of a project. */
 function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddresses): Router {
-  const { client, caches, settings, clock, installation, catalogue } = dependencies
+  const { client, caches, settings, clock, installation } = dependencies
   const router = Router({ caseSensitive: true })
   const guard = projectGuard(dependencies, addresses)
   const callerClient = impersonating(client)
@@ -294,8 +295,8 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   const ofWebhooks = { webhooksOf: webhooksIn(ofSealed), privateReceivers: dependencies.sending.privateTargets }
   mount(router, webhookRoutes, guard, ofWebhooks)
   mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
-  mount(router, machineRoutes, guard, machineParts(ofSealed))
-  mount(router, offerRoutes(settings.clouds), guard, { ...ofJobs, catalogue, now: () => clock.now() })
+  mount(router, machineRoutes, guard, machineParts(ofSealed, limits.project))
+  mount(router, offerRoutes(settings.clouds), guard, offerParts(dependencies, ofJobs))
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
@@ -367,12 +368,14 @@ function webhooksIn({ client, caches, sealer, creationTimes, collectionOf, sendi
   }
 }
 
-function machineParts(parts: SealedParts): MachineServices {
+function machineParts(parts: SealedParts, limits: ProjectLimits): MachineServices {
   const { caches, joins, creationTimes, collectionOf, clock } = parts
+  const requireAllowed = (): void => requireRoom(undefined, limitThatForbids(limits, "machines"))
   const machinesOf = (principal: Principal): Machines => {
     const kind = { noun: "machine", resource: MACHINES, store: caches.machines.store, fieldNames: MACHINE_FIELDS }
     const collection = new Collection({ ...collectionOf(principal, "machines"), ...kind })
-    return new Machines({ collection, namespace: principal.project.namespace, creationTimes, joins, clock })
+    const { namespace } = principal.project
+    return new Machines({ collection, namespace, creationTimes, joins, requireAllowed, clock })
   }
   return { machinesOf, jobOn: jobOnMachine(parts) }
 }
@@ -455,6 +458,18 @@ function jobParts(
     clock,
     lastHeartbeatOf: (job) => lastHeartbeatIn(job, launches, heartbeatTimes),
     queuePositionsIn: (namespace) => queuePositions(caches.jobs.store, namespace),
+  }
+}
+
+function offerParts(
+  { caches, launches, catalogue, clock }: FacadeDependencies,
+  { catalogueErrorsIn }: Pick<JobServices, "catalogueErrorsIn">,
+): OfferServices {
+  const unmarked = (namespace: string) => launches.byIndex("unmarked", namespace)
+  return {
+    ...{ catalogue, catalogueErrorsIn },
+    ownMachinesOf: (namespace) => ownMachines(namespace, caches.machines.store.list(), unmarked),
+    now: () => clock.now(),
   }
 }
 

@@ -27,6 +27,7 @@ import { joinCommandsOf } from "../core/machines/commands.ts"
 import type { Fetch } from "../core/outbound/guarded-fetch.ts"
 import { NO_TARGETS, publicFetch } from "../core/outbound/public-fetch.ts"
 import { packageFile, packageVersion } from "../core/package.ts"
+import { limitThatForbids, PROJECT_LIMITS } from "../core/quota/project-limits.ts"
 import { Health } from "../core/telemetry/health.ts"
 import { answerObserver } from "../core/telemetry/http.ts"
 import { measureCaches, measureClient } from "../core/telemetry/kube.ts"
@@ -263,7 +264,7 @@ function usageTails(
  * `installation` from then on.
  */
 function agentGateway(
-  { systemNamespace, workdirMibPerMinute }: Options,
+  { systemNamespace, workdirMibPerMinute, projectLimits }: Options,
   { client, providers, logger }: FacadeParts,
   { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
@@ -277,6 +278,7 @@ function agentGateway(
     readLeader: leaderReader(client, systemNamespace),
     launches: kubeLaunches(client, launches.store, systemNamespace),
     machines: kubeMachines(client, machines.store),
+    whyForbidden: limitThatForbids({ ...PROJECT_LIMITS, ...projectLimits }, "machines")?.message,
     secretEnv: kubeSecretEnv(client),
     ...openedByConnections(connectionsReader(client, connections), providers, credentialsOf),
     logs: logStore,

@@ -809,7 +809,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the cheapest machines for requirements. No connection is needed.
+         * List the cheapest machines for requirements, with the project's own. No connection is needed.
          * @description Needs the role viewer or higher.
          */
         get: operations["listOffers"];
@@ -4321,6 +4321,8 @@ export interface components {
             gpu: components["schemas"]["OfferGpu"] | null;
             /** @description Price of a VM with its machine, the default disk and a public IPv4 address, USD per hour. */
             total_usd_per_hour: number;
+            /** @description Reason why no job gets this own machine now, such as another job. Null: it is free, or a cloud's. */
+            unavailable: string | null;
         };
         PriceDates: {
             cloud: string;
@@ -8436,7 +8438,8 @@ export interface operations {
                      *             "count": 1,
                      *             "model": "L4"
                      *           },
-                     *           "total_usd_per_hour": 0.7902
+                     *           "total_usd_per_hour": 0.7902,
+                     *           "unavailable": null
                      *         }
                      *       ],
                      *       "total": 12,

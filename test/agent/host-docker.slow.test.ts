@@ -1,10 +1,11 @@
 import { randomBytes } from "node:crypto"
 import { existsSync } from "node:fs"
-import { readFile } from "node:fs/promises"
+import { mkdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { readFacts } from "../../src/agent/host/facts.ts"
 import { LAUNCH_LABEL } from "../../src/agent/runtimes/docker.ts"
+import { VolumeDriver } from "../../src/agent/volumes/driver.ts"
 import { until } from "../harness/eventually.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
 import { engineOfSize, engineWith, engineWithGpus } from "./engines.ts"
@@ -77,6 +78,20 @@ containers.describe("a host with an engine", () => {
     await expectOwnersThings()
   })
 
+  it("clears a run at once whose volume driver has ended with the power", async () => {
+    const dataDir = await newDisk()
+    const launch = `cut-${randomBytes(4).toString("hex")}`
+    await mkdir(join(dataDir, "volumes"))
+    // As the driver writes it before the first mount.
+    const names = { data: { path: "bucket", isCheckpoint: false, isReadOnly: false, options: {} } }
+    await writeFile(join(dataDir, "volumes", "volumes.json"), JSON.stringify(names))
+    const labels = { [LAUNCH_LABEL]: launch }
+    const container = await docker.createContainer({ name: `berth-${launch}-volumes`, Image: own.image, Labels: labels })
+    await new VolumeDriver({ docker, launch, labels, dataDir, image: undefined, logger: silentLogger }).clear()
+    await expect(container.inspect()).rejects.toMatchObject({ statusCode: 404 })
+    expect(existsSync(join(dataDir, "volumes"))).toBe(false)
+  })
+
   it("continues its job after its agent was killed", async () => {
     const machine = await ownMachine()
     const dataDir = await newDisk()
@@ -130,7 +145,7 @@ containers.describe("a host with an engine", () => {
     await until("it is unfit", async () => (await machine.host())?.unfit !== undefined)
     expect(await machine.host()).toMatchObject({
       running: launch.metadata.name,
-      unfit: expect.stringContaining("could not be cleaned after its job"),
+      unfit: expect.stringContaining("the machine could not be cleaned after its job"),
     })
     isBroken = false
     clock.advance(30)

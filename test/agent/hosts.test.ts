@@ -220,6 +220,23 @@ describe("a host that joins", () => {
     expect((await read(machine)).status?.host).toMatchObject({ freed: metadata.name, joinNumber: 2 })
   })
 
+  it("learns that the installation forbids machines, unless it has joined before", async () => {
+    const { machine, host } = await joined()
+    const whyForbidden = "this installation allows no machines"
+    const forbidding = await startGateway(fixture, { parts: { whyForbidden } })
+    const unjoined = await create()
+    try {
+      const refused = await (await hostOf(unjoined)).join(tokenOf(unjoined), forbidding)
+      expect([refused.status, refused.body.type]).toEqual([403, expect.stringMatching(/machines-forbidden$/)])
+      expect(refused.body.detail).toContain(whyForbidden)
+      expect((await read(unjoined)).status?.host).toBeUndefined()
+      expect(await host.join(tokenOf(machine), forbidding)).toMatchObject({ status: 200 })
+      expect(await host.beat({ running: "none" }, forbidding)).toMatchObject({ status: 200 })
+    } finally {
+      await forbidding.close()
+    }
+  })
+
   it("learns that its machine was removed", async () => {
     const { machine, host } = await joined()
     await fixture.client.delete(MACHINES, machine.metadata)

@@ -93,6 +93,35 @@ browserNeeded.describe("the machines in the console", () => {
     expect(faults).toEqual([expect.stringMatching(/status of 400/)])
   })
 
+  browserNeeded.it("are changed in price, region and lease, and only in what was entered", async () => {
+    await created(await call("/1/machines", { body: { name: "gpu-1", hourly_price_usd: 0.2, region: "office" } }))
+    const { page, faults } = await site.signedIn("/machines")
+    const panel = page.getByRole("article", { name: "gpu-1", exact: true })
+    await panel.getByRole("button", { name: "Change gpu-1" }).click()
+    const form = panel.getByRole("form", { name: "Change gpu-1" })
+    expect(await form.getByLabel("Price, USD per hour").inputValue()).toBe("0.2")
+    await form.getByLabel("Region").fill("Berlin Mitte")
+    await form.getByLabel("Lease, seconds").fill("3600")
+    await form.getByRole("button", { name: "Change the machine" }).click()
+    await form.getByText(/^region must /).waitFor()
+    await form.getByText("Nothing was changed: correct the marked fields.").waitFor()
+    expect((await stored())?.spec).toMatchObject({ region: "office", leaseSeconds: 900 })
+    // Someone else changes what this form leaves as it is.
+    await client.patch(MACHINES, ref, { merge: { spec: { hourlyPriceUsd: 0.5 } } })
+    await form.getByLabel("Region").fill("")
+    await form.getByRole("button", { name: "Change the machine" }).click()
+    await form.waitFor({ state: "detached" })
+    expect((await stored())?.spec).toMatchObject({ hourlyPriceUsd: 0.5, region: "own", leaseSeconds: 3600 })
+    await panel.getByText("1 h").waitFor()
+
+    await panel.getByRole("button", { name: "Change gpu-1" }).click()
+    await form.getByLabel("Price, USD per hour").fill("1")
+    await client.delete(MACHINES, ref)
+    await form.getByRole("button", { name: "Change the machine" }).click()
+    await form.getByText("There is no machine with the id or name").waitFor()
+    expect(faults).toEqual([expect.stringMatching(/status of 400/), expect.stringMatching(/status of 404/)])
+  })
+
   browserNeeded.it("show viewers their state and no button", async () => {
     await created(await call("/1/machines", { body: { name: "gpu-1" } }))
     const { page, faults } = await site.open("/machines")

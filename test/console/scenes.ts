@@ -117,6 +117,7 @@ export const STATES: readonly Scene[] = [
       await of.getByLabel("Command", { exact: true }).waitFor()
     },
   },
+  { ...page("machine-change", "/machines", "workstation-1"), prepare: press(/^Change .*workstation-1/) },
   { ...page("machine-remove", "/machines", "workstation-1"), prepare: press(/^Remove .*workstation-1/) },
   { ...page("new-webhook", "/webhooks", "ci-server"), prepare: press("New webhook") },
   {

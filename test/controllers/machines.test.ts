@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { runOn } from "../../src/core/machines/machine.ts"
 import { JOBS, MACHINES, STATEMENTS } from "../../src/core/resources.ts"
+import { confirmedProject } from "../harness/confirmed-project.ts"
 import { type ControllerHarness, controllerHarnesses, type Work } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
 import { SimHosts } from "../harness/sim-hosts.ts"
@@ -13,6 +14,7 @@ async function setUp(names: readonly string[], spec = {}) {
   const harness = await newHarness()
   const hosts = new SimHosts(harness.client, harness.clock)
   const { namespace } = harness
+  await confirmedProject(harness.client, { name: namespace, organization: namespace, namespace })
   const ref = (name: string) => ({ namespace, name })
   for (const name of names) await hosts.join(ref(name), { spec })
   harness.operator({ machines: true })

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import type { MachineJoin, MachineRecord } from "../../src/api/resources/machines/schema.ts"
+import { type OfferList, OfferListSchema } from "../../src/api/resources/offers/schema.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
 import type { Host, StoredMachine } from "../../src/core/apis/machine.ts"
+import { findErrors } from "../../src/core/apis/validate.ts"
 import { RBAC_GROUP, ROLE_BINDINGS } from "../../src/core/identity/role-bindings.ts"
 import { claimsIn, verifyJoinToken } from "../../src/core/protocol/machines.ts"
 import { LAUNCHES, MACHINES } from "../../src/core/resources.ts"
@@ -129,6 +131,39 @@ describe("POST /machines", () => {
   })
 })
 
+describe("an installation that forbids machines", () => {
+  let forbidding: Replica
+  const callThere = caller(() => forbidding, fixture)
+
+  beforeAll(async () => {
+    forbidding = await startReplica({ settings: { projectLimits: { machines: 0 } } })
+  })
+  afterAll(() => forbidding.close())
+
+  it("gives no token: for a new machine, for one that exists, or again for a repeated request", async () => {
+    const headers = { "Idempotency-Key": "before-the-limit" }
+    const body = { name: "gpu-1" }
+    await create(body, headers)
+    for (const answer of [
+      await callThere("/1/machines", { body: { name: "gpu-2" } }),
+      await callThere("/1/machines", { body, headers }),
+      await callThere("/1/machines/gpu-1/token", { method: "POST" }),
+    ]) {
+      const { status, type, detail } = await problemIn(answer)
+      expect([status, type]).toEqual([403, "https://berth.dev/problems/project-limit"])
+      expect(detail).toContain("allows projects no machines of their own")
+    }
+    expect((await stored()).spec.joinNumber).toBe(1)
+  })
+
+  it("still drains and removes one that exists", async () => {
+    await create()
+    const drained = await callThere("/1/machines/gpu-1", { method: "PATCH", body: { unschedulable: true } })
+    expect(drained.status).toBe(200)
+    expect((await callThere("/1/machines/gpu-1", { method: "DELETE" })).status).toBe(204)
+  })
+})
+
 describe("a machine", () => {
   it("shows its host, and the project's job that has it", async () => {
     await create()
@@ -211,6 +246,29 @@ describe("a machine", () => {
     expect(planned).toMatchObject({ verdict: "noOffer", placements: [] })
     for (const path of ["/1/offers", "/1/offers?cloud=own"])
       expect(await (await callOf(path)).text()).not.toMatch(/gpu-1|lab-eight/)
+  })
+
+  it("is among the project's offers, with the reason if it gets no job now", async () => {
+    await create({ hourly_price_usd: 0.2, region: "lab-nine" })
+    await writeStatus({ host: HOST })
+    const offers = async (query: string) => {
+      const list = (await (await call(`/1/offers?cloud=own&${query}`)).json()) as OfferList
+      expect(findErrors(OfferListSchema, list)).toEqual([])
+      return list.offers.map((offer) => [offer.instance_type, offer.unavailable])
+    }
+    await eventually(async () => expect(await offers("gpu=L4:2&region=lab-nine")).toEqual([["gpu-1", null]]))
+    const [first] = ((await (await call("/1/offers?cloud=own")).json()) as OfferList).offers
+    expect(first).toMatchObject({
+      ...{ provider: "own", region: "lab-nine", cpu: 8, memory: "32Gi", price_date: null },
+      ...{ hourly_price_usd: 0.2, total_usd_per_hour: 0.2, gpu: { model: "L4", count: 2 } },
+    })
+    expect(await offers("cpu=9")).toEqual([])
+    expect(await offers("disk=200Gi")).toEqual([["gpu-1", "machine gpu-1 has 100 GiB of free disk, the job needs 200"]])
+    const launch = { ...{ name: "l-1", installation: "i", namespace: fixture.namespace }, createTime: TIME }
+    await writeStatus({ launch: { ...launch, region: "own", specDigest: "d" } })
+    await eventually(async () => expect(await offers("")).toEqual([["gpu-1", "machine gpu-1 has another job"]]))
+    await call("/1/machines/gpu-1", { method: "PATCH", body: { unschedulable: true } })
+    await eventually(async () => expect(await offers("")).toEqual([["gpu-1", "machine gpu-1 is drained"]]))
   })
 
   it("is invisible to other projects, also if it is shared", async () => {

@@ -100,7 +100,7 @@ export class OwnHosts {
     const claims = { namespace, name, uid: created.metadata.uid, number: 1, expires: Number.MAX_SAFE_INTEGER }
     const keys = { signingKey: "{}", encryptionKey: "{}" }
     const facts = { cpu: 8, memoryGib: 32, diskGib: 200, architecture: "amd64" } as const
-    const step = joinStep(created, claims, { protocol: 1, version: "test", ...keys, facts }, clock.now())
+    const step = joinStep(created, claims, { protocol: 1, version: "test", ...keys, facts }, { now: clock.now() })
     if (step.is !== "write") throw new Error(`the host of ${name} can't join: ${step.is}`)
     await this.#machines.writeHost(created, step.host)
     const leaseEnd = clock.monotonic() + step.host.leaseSeconds

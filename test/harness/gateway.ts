@@ -1,12 +1,14 @@
 import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
 import { createServer, type RequestListener, type Server } from "node:http"
+import { createServer as createTlsServer } from "node:https"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { KubeConfig } from "@kubernetes/client-node"
 import express, { type RequestHandler } from "express"
 import { Gateway, type GatewayOptions } from "../../src/api/gateway/gateway.ts"
+import type { HostsOptions } from "../../src/api/gateway/hosts.ts"
 import { type CachedLaunches, kubeLaunches, type Launches } from "../../src/api/gateway/launches.ts"
 import { kubeMachines, type Machines } from "../../src/api/gateway/machines.ts"
 import { withReports } from "../../src/api/gateway/reports.ts"
@@ -59,7 +61,7 @@ export interface TestGateway {
 export interface TestGatewayOptions {
   /** Kubeconfig of its API server. Default: a direct connection. */
   kubeConfig?: KubeConfig
-  parts?: Partial<GatewayOptions>
+  parts?: Partial<GatewayOptions & Pick<HostsOptions, "whyForbidden">>
   /** Cache of Launches. Default: one that a watch keeps current. */
   cache?: CachedLaunches
   /** Wraps the Launches that the gateway sees. */
@@ -70,6 +72,8 @@ export interface TestGatewayOptions {
   before?: RequestHandler
   /** Address at which it listens. Default: 127.0.0.1. */
   host?: string
+  /** Certificate and key of its server, PEM. Default: it speaks HTTP. */
+  tls?: { cert: string; key: string }
 }
 
 export async function startGateway(fixture: LaunchFixture, options: TestGatewayOptions = {}): Promise<TestGateway> {
@@ -120,9 +124,10 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
     handle(req, res)
   }
   const host = options.host ?? "127.0.0.1"
-  let server = await listen(listener, { port: 0, host })
+  const { tls } = options
+  let server = await listen(listener, { port: 0, host }, tls)
   const { port } = server.address() as AddressInfo
-  const url = `http://${host}:${port}`
+  const url = `${tls === undefined ? "http" : "https"}://${host}:${port}`
   const stop = async (): Promise<void> => {
     server.closeAllConnections()
     server.close()
@@ -137,7 +142,7 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
     answered,
     stop,
     restart: async () => {
-      server = await listen(listener, { port, host })
+      server = await listen(listener, { port, host }, tls)
     },
     userData: ({ metadata, spec }) =>
       renderUserData(bootConfig({ metadata, spec: { ...spec, gatewayUrl: url } }, BOOTSTRAP_KEY)),
@@ -156,8 +161,13 @@ export async function startGateway(fixture: LaunchFixture, options: TestGatewayO
   }
 }
 
-async function listen(listener: RequestListener, at: { port: number; host: string }): Promise<Server> {
-  const server = createServer(listener).listen(at)
+async function listen(
+  listener: RequestListener,
+  at: { port: number; host: string },
+  tls: TestGatewayOptions["tls"],
+): Promise<Server> {
+  const server = tls === undefined ? createServer(listener) : createTlsServer(tls, listener)
+  server.listen(at)
   await once(server, "listening")
   return server
 }

@@ -347,6 +347,6 @@ class Host {
 function refusalText({ detail }: RefusedError, { name }: Identity): string {
   return (
     `Berth rejects this host as machine ${name}. ${detail} This host runs no job now, and has removed its keys. ` +
-    "Start its agent with a new join token, or remove the agent's container or unit."
+    "Its agent ends, and is not started again. Run a new command of berth machine join here, or remove the agent's container or unit."
   )
 }

@@ -125,8 +125,13 @@ export function containerIn(mountinfo: string): string | undefined {
   return /\/containers\/([0-9a-f]{64})\/(?:resolv\.conf|hostname|hosts) /.exec(mountinfo)?.[1]
 }
 
+/** Returns the id of this process' own container; undefined if it runs in none of Docker's. */
+export function ownContainer(): string | undefined {
+  return containerIn(readIfThere("/proc/self/mountinfo") ?? "")
+}
+
 /** Returns the image of this process' own container; undefined if it runs in none of this engine. */
 async function ownImage(docker: Docker): Promise<string | undefined> {
-  const id = containerIn(readIfThere("/proc/self/mountinfo") ?? "")
+  const id = ownContainer()
   return id === undefined ? undefined : (await ifFound(docker.getContainer(id).inspect()))?.Image
 }

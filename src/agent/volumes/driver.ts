@@ -166,15 +166,17 @@ export class VolumeDriver {
    */
   async clear(): Promise<void> {
     const container = this.#options.docker.getContainer(this.#driverName)
+    const found = await ifThere(container.inspect())
+    // A driver that has ended, as by a power failure, serves no mount, and the engine would wait for it in vain.
+    const volumes = found?.State.Running === true ? Object.keys(this.#mounted()) : []
     const left: string[] = []
-    for (const name of Object.keys(this.#mounted())) {
+    for (const name of volumes) {
       if (!(await this.#unmount(this.#volumeName(name)))) left.push(name)
     }
-    const isOurs = (await ifThere(container.inspect())) !== undefined
     await ifThere(container.stop({ t: STOP_SECONDS }))
     await ifThere(container.remove({ force: true, v: true }))
     // Without a driver of ours, the socket belongs to another agent on the same host.
-    if (isOurs) rmSync(DRIVER_SOCKET, { force: true })
+    if (found !== undefined) rmSync(DRIVER_SOCKET, { force: true })
     rmSync(this.#folder, { recursive: true, force: true })
     if (left.length > 0) throw new Error(`volumes ${left.join(", ")} could not be unmounted and removed`)
   }

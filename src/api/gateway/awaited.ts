@@ -11,7 +11,9 @@ import { gatewayRouter } from "./router.ts"
 /** Delay between two reads of an installation that does not exist yet, seconds. */
 const LOOK_SECONDS = 2
 
-export interface AwaitedGatewayOptions extends Omit<GatewayOptions, "bootstrapKey">, Pick<HostsOptions, "machines"> {
+export interface AwaitedGatewayOptions
+  extends Omit<GatewayOptions, "bootstrapKey">,
+    Pick<HostsOptions, "machines" | "whyForbidden"> {
   /** Reads the installation, which the operator creates at its first start; undefined before. */
   readInstallation: () => Promise<Installation | undefined>
   /** Returns true once the caches of Launches and Machines are filled. Before that, each message would cost a read. */

@@ -216,41 +216,52 @@ describe("a host that joins", () => {
   const again = { spec: { joinNumber: 2 } }
 
   it.each<[string, ReturnType<typeof joinStep>, object]>([
-    ["joins with the last token", joinStep(machine({}, undefined, again), claims, request, at(5)), { is: "write" }],
-    ["learns of a removed machine", joinStep(undefined, claims, request, at(5)), refused("unknown-machine")],
+    [
+      "joins with the last token",
+      joinStep(machine({}, undefined, again), claims, request, { now: at(5) }),
+      { is: "write" },
+    ],
+    ["learns of a removed machine", joinStep(undefined, claims, request, { now: at(5) }), refused("unknown-machine")],
     [
       "learns of one of the same name",
-      joinStep(machine(), { ...claims, uid: "v" }, request, at(5)),
+      joinStep(machine(), { ...claims, uid: "v" }, request, { now: at(5) }),
       refused("unknown-machine"),
     ],
     [
       "learns of one that is being removed",
-      joinStep(machine({}, undefined, { ...again, deletionTimestamp: T0 }), claims, request, at(5)),
+      joinStep(machine({}, undefined, { ...again, deletionTimestamp: T0 }), claims, request, { now: at(5) }),
       refused("unknown-machine"),
     ],
     [
       "needs another token after an hour",
-      joinStep(machine({}, undefined, again), claims, request, at(3600)),
+      joinStep(machine({}, undefined, again), claims, request, { now: at(3600) }),
       refused("join-token-expired"),
     ],
     [
       "needs the last token",
-      joinStep(machine({}, undefined, { spec: { joinNumber: 3 } }), claims, request, at(5)),
+      joinStep(machine({}, undefined, { spec: { joinNumber: 3 } }), claims, request, { now: at(5) }),
       refused("join-token-used"),
     ],
     [
       "needs an unused token",
-      joinStep(machine({ joinNumber: 2 }, undefined, again), claims, request, at(5)),
+      joinStep(machine({ joinNumber: 2 }, undefined, again), claims, request, { now: at(5) }),
       refused("join-token-used"),
     ],
     [
+      "joins no installation that forbids machines",
+      joinStep(machine({}, undefined, again), claims, request, { now: at(5), whyForbidden: "the limit is 0" }),
+      { ...refused("machines-forbidden"), detail: "No other host joins: the limit is 0." },
+    ],
+    [
       "repeats its request, even late",
-      joinStep(machine({ joinNumber: 2, signingKey: "s2", encryptionKey: "e2" }, {}, again), claims, request, at(9999)),
+      joinStep(machine({ joinNumber: 2, signingKey: "s2", encryptionKey: "e2" }, {}, again), claims, request, {
+        now: at(9999),
+      }),
       { is: "joined" },
     ],
     [
       "waits for the end of the former host's lease",
-      joinStep(machine({ running: "new" }, {}, again), claims, request, at(959)),
+      joinStep(machine({ running: "new" }, {}, again), claims, request, { now: at(959) }),
       { is: "held", until: at(960) },
     ],
   ])("%s", (_what, found, wanted) => expect(found).toMatchObject(wanted))
@@ -260,14 +271,14 @@ describe("a host that joins", () => {
   }
 
   it("gets the job that the former one has not got", () => {
-    const found = joinStep(machine({}, {}, again), claims, request, at(5))
+    const found = joinStep(machine({}, {}, again), claims, request, { now: at(5) })
     expect(found).toMatchObject({ is: "write" })
     expect(found.is === "write" && found.host.freed).toBeUndefined()
   })
 
   it("does not bring back the run of a host whose lease is over", () => {
     const lost = machine({ running: "new" }, { lostTime: "2026-01-01T00:16:00Z" }, again)
-    const found = joinStep(lost, claims, request, at(960))
+    const found = joinStep(lost, claims, request, { now: at(960) })
     if (found.is !== "write") throw new Error(found.is)
     expect(found.host).toMatchObject({ freed: "new", freedTime: "2026-01-01T00:16:00Z", sequence: 0 })
     expect(found.host.running).toBeUndefined()

@@ -20,6 +20,13 @@ export type JoinStep =
   /** Another host may still run a job of this machine, until this time at most. */
   | { is: "held"; until: Date }
 
+/** Facts for a join besides the machine and the host. */
+export interface JoinFacts {
+  now: Date
+  /** Reason for which the installation lets no host join as a machine. Absent: it does. */
+  whyForbidden?: string | undefined
+}
+
 /**
  * Returns the next step for a host that joins with a token of Berth's for this machine. Pure.
  * @param machine undefined if there is none by this name
@@ -28,7 +35,7 @@ export function joinStep(
   machine: StoredMachine | undefined,
   claims: JoinClaims,
   request: JoinRequest,
-  now: Date,
+  { now, whyForbidden }: JoinFacts,
 ): JoinStep {
   const { metadata, spec, status } = machine ?? {}
   if (machine === undefined || metadata?.uid !== claims.uid || metadata.deletionTimestamp !== undefined) {
@@ -36,6 +43,7 @@ export function joinStep(
   }
   const host = status?.host
   if (host?.joinNumber === claims.number && hasKeys(host, request)) return { is: "joined", host }
+  if (whyForbidden !== undefined) return refused("machines-forbidden", `No other host joins: ${whyForbidden}.`)
   if (claims.expires * 1000 <= now.getTime()) {
     return refused("join-token-expired", `The join token has expired. ${ANOTHER_TOKEN}`)
   }

@@ -32,6 +32,8 @@ export interface HostsOptions {
   bootstrapKey: Uint8Array
   clock: Clock
   logger: Logger
+  /** Reason for which no other host may join as a machine. Absent: any may. */
+  whyForbidden?: string | undefined
   /** Ends all waits of hosts. Absent: nothing does. */
   shutdown?: AbortSignal
 }
@@ -80,10 +82,10 @@ export class Hosts {
   async join({ machine: ref, jws, token }: HostMessage): Promise<JoinResponse> {
     const claims = this.#claimsOf(ref, token)
     const request = await openRegistration("join", jws, JoinRequestSchema)
-    const { clock, logger, bootstrapKey } = this.#options
+    const { clock, logger, bootstrapKey, whyForbidden } = this.#options
     for (let tries = 0; tries < WRITE_TRIES; tries++) {
       const machine = await this.#options.machines.read(ref)
-      const step = joinStep(machine, claims, request, clock.now())
+      const step = joinStep(machine, claims, request, { now: clock.now(), whyForbidden })
       if (step.is === "refused") throw refusal(step.type, step.detail)
       if (step.is === "held") throw this.#held(step.until)
       if (machine === undefined) continue

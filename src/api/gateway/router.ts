@@ -42,7 +42,7 @@ const FAILURES = { statuses: [400, 401, 404, 413, 415], perMinute: 300, failures
  * must follow it. Limits count per replica.
  */
 export function gatewayRouter(
-  options: GatewayOptions & Pick<HostsOptions, "machines"> & { readLeader: ReadLeader },
+  options: GatewayOptions & Pick<HostsOptions, "machines" | "whyForbidden"> & { readLeader: ReadLeader },
   gateway = new Gateway(options),
 ): Router {
   const failures = new FailureLimit(FAILURES)

@@ -24,7 +24,7 @@ interface OfferFlags {
 export function addOffersCommand(commands: Commands, program: Command): void {
   commands.add<OfferFlags>(program, {
     usage: "offers",
-    summary: "List the cheapest machines, without a job and without a connection.",
+    summary: "List the cheapest machines and your own, without a job and without a connection.",
     more: "Exit code 3: nothing fits.",
     examples: [
       ["berth offers --gpu L4 --region eu", "the cheapest machines with an L4 in Europe"],
@@ -44,7 +44,12 @@ export function addOffersCommand(commands: Commands, program: Command): void {
       const { offers, total, message } = await readBody(
         call.client().api.GET("/offers", { params: { query: queryOf(call.options) } }),
       )
-      await call.print(offers, COLUMNS, ({ provider, instance_type }) => `${provider}/${instance_type}`)
+      const isAnyTaken = offers.some(({ unavailable }) => (unavailable ?? null) !== null)
+      await call.print(
+        offers,
+        isAnyTaken ? [...COLUMNS, UNAVAILABLE] : COLUMNS,
+        ({ provider, instance_type }) => `${provider}/${instance_type}`,
+      )
       if (offers.length < total) call.terminal.progress(`${offers.length} of ${total} offers; --limit shows more.`)
       if (message !== null) call.terminal.warn(message)
       return total === 0 ? EXIT.nothingFits : 0
@@ -64,6 +69,9 @@ const COLUMNS = [
   { title: "ARCH", cell: ({ architecture }: Offer) => architecture, isWide: true },
   { title: "PRICED", cell: ({ price_date }: Offer) => price_date ?? "", isWide: true },
 ]
+
+/** Column for own machines that get no job now. */
+const UNAVAILABLE = { title: "WHY NOT NOW", cell: ({ unavailable }: Offer) => unavailable ?? "" }
 
 type Offer = OfferList["offers"][number]
 

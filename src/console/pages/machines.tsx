@@ -1,4 +1,5 @@
 import { type Signal, useSignal } from "@preact/signals"
+import { useRef } from "preact/hooks"
 import { type JobRecord, readBody, type Schemas } from "../../client/client.ts"
 import { duration, timeText, usd } from "../format.ts"
 import { ActionFault, buttonsOf, PanelForm, useAction } from "../parts/action.tsx"
@@ -71,6 +72,7 @@ export function MachinePanel({ machine, reload, remove }: PanelProps) {
   const { name, status, job, unschedulable, shared, facts } = machine
   const action = useAction()
   const isAsking = useSignal(false)
+  const isChanging = useSignal(false)
   const join = useSignal<Join | undefined>(undefined)
   const params = { path: { name } }
   const drain = async (): Promise<void> => {
@@ -91,6 +93,9 @@ export function MachinePanel({ machine, reload, remove }: PanelProps) {
         {may("admin") && status !== "removing" && (
           <div class="actions">
             {button(unschedulable ? "Undo the drain" : "Drain", () => action.run(drain))}
+            {button("Change", () => {
+              isChanging.value = true
+            })}
             {button("Join again", () => {
               isAsking.value = true
             })}
@@ -118,6 +123,15 @@ export function MachinePanel({ machine, reload, remove }: PanelProps) {
         />
       )}
       <MachineFacts of={machine} />
+      {isChanging.value && (
+        <ChangeMachine
+          machine={machine}
+          reload={reload}
+          close={() => {
+            isChanging.value = false
+          }}
+        />
+      )}
       {isAsking.value && (
         <Dialog
           title={`Let a host join as ${name}?`}
@@ -169,17 +183,10 @@ function gpuText({ gpu_model, gpu_count, gpu_vram_gib }: Schemas["MachineFacts"]
 /** Form of a new machine, and then the command with which its host joins, which is shown this once. */
 function NewMachine({ done }: { done: () => void }) {
   const name = useSignal("")
-  const price = useSignal("")
-  const region = useSignal("")
-  const lease = useSignal("")
+  const settings = useSettings({})
   const made = useSignal<Schemas["MachineJoining"] | undefined>(undefined)
   const create = async (): Promise<void> => {
-    const body = {
-      name: name.value.trim(),
-      ...(price.value !== "" && { hourly_price_usd: Number(price.value) }),
-      ...(region.value.trim() !== "" && { region: region.value.trim() }),
-      ...(lease.value !== "" && { lease_seconds: Number(lease.value) }),
-    }
+    const body = { name: name.value.trim(), ...valuesOf(settings) }
     made.value = await readBody(client.value.api.POST("/machines", { body }))
   }
   if (made.value !== undefined) return <JoinOnce name={made.value.name} join={made.value.join} done={done} />
@@ -189,21 +196,78 @@ function NewMachine({ done }: { done: () => void }) {
         <Field label="Name" name="name">
           <input required spellcheck={false} autocomplete="off" value={name.value} onInput={setter(name)} />
         </Field>
-        <Field label="Price, USD per hour" name="hourly_price_usd" hint="While it runs a job. Empty: 0.">
-          <input type="number" min={0} step="any" value={price.value} onInput={setter(price)} />
-        </Field>
-        <Field label="Region" name="region" hint="Jobs may name it. Empty: own.">
-          <input spellcheck={false} autocomplete="off" value={region.value} onInput={setter(region)} />
-        </Field>
-        <Field
-          label="Lease, seconds"
-          name="lease_seconds"
-          hint="After as long without Berth, it ends its job. Empty: 900."
-        >
-          <input type="number" min={120} max={86_400} value={lease.value} onInput={setter(lease)} />
-        </Field>
+        <SettingFields of={settings} />
       </div>
     </PanelForm>
+  )
+}
+
+/** Form that changes the settings of a machine. It sends only those that were changed in it. */
+function ChangeMachine({ machine, reload, close }: { machine: Machine; reload: () => void; close: () => void }) {
+  // The page reads the machine again while the form is open.
+  const { current: before } = useRef(machine)
+  const settings = useSettings(before)
+  const change = async (): Promise<void> => {
+    const values = Object.entries({ ...DEFAULT_SETTINGS, ...valuesOf(settings) })
+    const body = Object.fromEntries(values.filter(([name, value]) => value !== before[name as keyof Settings]))
+    await readBody(client.value.api.PATCH("/machines/{name}", { params: { path: { name: before.name } }, body }))
+    close()
+    reload()
+  }
+  return (
+    <PanelForm title={`Change ${before.name}`} action="Change the machine" act={change} close={close}>
+      <div class="fields">
+        <SettingFields of={settings} />
+      </div>
+      <p class="minor">
+        A job that runs keeps the price with which it began. A shorter lease counts after the present one.
+      </p>
+    </PanelForm>
+  )
+}
+
+/** Settings of a machine that its owner chooses. */
+type Settings = Pick<Machine, "hourly_price_usd" | "region" | "lease_seconds">
+
+/** Settings of a machine that names none. */
+const DEFAULT_SETTINGS: Settings = { hourly_price_usd: 0, region: "own", lease_seconds: 900 }
+
+type SettingTexts = Record<keyof Settings, Signal<string>>
+
+function useSettings({ hourly_price_usd, region, lease_seconds }: Partial<Settings>): SettingTexts {
+  return {
+    hourly_price_usd: useSignal(hourly_price_usd?.toString() ?? ""),
+    region: useSignal(region ?? ""),
+    lease_seconds: useSignal(lease_seconds?.toString() ?? ""),
+  }
+}
+
+/** Returns the settings that are not empty. */
+function valuesOf({ hourly_price_usd, region, lease_seconds }: SettingTexts): Partial<Settings> {
+  return {
+    ...(hourly_price_usd.value !== "" && { hourly_price_usd: Number(hourly_price_usd.value) }),
+    ...(region.value.trim() !== "" && { region: region.value.trim() }),
+    ...(lease_seconds.value !== "" && { lease_seconds: Number(lease_seconds.value) }),
+  }
+}
+
+function SettingFields({ of: { hourly_price_usd: price, region, lease_seconds: lease } }: { of: SettingTexts }) {
+  return (
+    <>
+      <Field label="Price, USD per hour" name="hourly_price_usd" hint="While it runs a job. Empty: 0.">
+        <input type="number" min={0} step="any" value={price.value} onInput={setter(price)} />
+      </Field>
+      <Field label="Region" name="region" hint="Jobs may name it. Empty: own.">
+        <input spellcheck={false} autocomplete="off" value={region.value} onInput={setter(region)} />
+      </Field>
+      <Field
+        label="Lease, seconds"
+        name="lease_seconds"
+        hint="After as long without Berth, it ends its job. Empty: 900."
+      >
+        <input type="number" min={120} max={86_400} value={lease.value} onInput={setter(lease)} />
+      </Field>
+    </>
   )
 }
 

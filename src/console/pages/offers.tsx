@@ -92,6 +92,7 @@ function Offers({ offers, total, message }: Schemas["OfferList"]) {
                 <td class="row-name">
                   {offer.provider} {offer.instance_type}
                   {offer.provisioning === "spot" && <span class="tag">spot</span>}
+                  {offer.unavailable !== null && <span class="minor below">{offer.unavailable}</span>}
                 </td>
                 <td>{offer.zone ?? offer.region}</td>
                 <td class="number" data-label="vCPU">

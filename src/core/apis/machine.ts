@@ -172,12 +172,16 @@ export const MachineReason = {
   LeaseExpired: "LeaseExpired",
   /** The host can run no job: its engine, its disk, or the clean-up after a job failed. */
   Unfit: "Unfit",
+  /** The host is heard of again after its lease has ended. It has not said yet that nothing of its last job is left. */
+  CleaningUp: "CleaningUp",
   /** `unschedulable` is set. */
   Unschedulable: "Unschedulable",
   /** The project has more machines than it may have, and this is one of the newest. */
   ProjectLimit: "ProjectLimit",
   /** The namespace belongs to no Project. */
   NoProject: "NoProject",
+  /** The machine is deleted, and a job may still run on it. */
+  Removing: "Removing",
 } as const
 export type MachineReason = (typeof MachineReason)[keyof typeof MachineReason]
 

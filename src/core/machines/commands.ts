@@ -9,7 +9,7 @@ const PROGRAM_DIR = "/opt/berth"
 /** Time that an agent has to end its run and to clean up, seconds. */
 const STOP_SECONDS = 120
 
-/** Exit code of a host that Berth rejects. A restart would not help it. */
+/** Exit code of a host that Berth rejects. A restart would not help it: systemd starts it no more, nor does the engine. */
 export const REFUSED_EXIT_CODE = 3
 
 /** Name of the agent's container on a host. */

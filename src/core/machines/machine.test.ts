@@ -31,10 +31,12 @@ test("a machine gets a job only if it is joined, heard of, fit, wanted and free"
   expect(whyUnavailable(build({ status: { launch } }))).toBe("busy")
   expect(whyUnavailable(build({ status: { launch, host: { freed: "j-1" } } }))).toBeUndefined()
   const lost = { ...launch, lostTime: time(45) }
-  expect(whyUnavailable(build({ status: { launch: lost, host: { running: "j-1" } } }))).toBe("silent")
+  expect(whyUnavailable(build({ status: { launch: lost, host: { running: "j-1" } } }))).toBe("cleaning")
   expect(whyUnavailable(build({ status: { launch: lost, host: { freed: "j-1" } } }))).toBeUndefined()
   const silent = { type: "Ready", status: "False", reason: "Silent", message: "", lastTransitionTime: time(0) } as const
   expect(whyUnavailable(build({ status: { conditions: [silent] } }))).toBe("silent")
+  const unowned = { ...silent, reason: "NoProject" }
+  expect(whyUnavailable(build({ spec: { shared: true }, status: { conditions: [unowned] } }))).toBe("noProject")
 })
 
 test("a machine has the same name in its offer and in what its offer stands for", () => {

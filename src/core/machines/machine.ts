@@ -76,23 +76,52 @@ export function holderOf(machine: Pick<StoredMachine, "status">): MachineLaunch 
 }
 
 /** Reason why a machine gets no job now. */
-export type Unavailable = "notJoined" | "overLimit" | "silent" | "unfit" | "unschedulable" | "deleted" | "busy"
+export type Unavailable =
+  | "deleted"
+  | "overLimit"
+  | "noProject"
+  | "notJoined"
+  | "silent"
+  | "unfit"
+  | "unschedulable"
+  | "cleaning"
+  | "busy"
 
-/** Returns why a machine gets no job now; undefined if it can have one. Pure. */
-export function whyUnavailable(machine: StoredMachine): Unavailable | undefined {
+/** Facts about a machine that only its controller finds out. It writes them into the condition Ready. */
+export interface Finding {
+  isOverLimit: boolean
+  hasProject: boolean
+  /** True if nothing was heard of the host for SILENT_SECONDS. */
+  isSilent: boolean
+}
+
+/**
+ * Returns why a machine gets no job now; undefined if it can have one. Placement, the condition Ready and the state in REST
+ * all follow from it. Pure.
+ * @param found default: what the condition says. The controller measures silence by a clock of its own
+ */
+export function whyUnavailable(machine: StoredMachine, found: Finding = findingOf(machine)): Unavailable | undefined {
   const { metadata, spec, status } = machine
   const host = status?.host
   if (metadata.deletionTimestamp !== undefined) return "deleted"
+  if (found.isOverLimit) return "overLimit"
+  if (!found.hasProject) return "noProject"
   if (host === undefined) return "notJoined"
-  if (spec.unschedulable === true) return "unschedulable"
-  // The machine controller says so, by a clock of its own: those of gateway and operator may differ.
-  const { reason = "" } = findCondition(status?.conditions, MachineCondition.Ready) ?? {}
-  if (SILENT.includes(reason)) return "silent"
-  if (reason === MachineReason.ProjectLimit) return "overLimit"
+  if (found.isSilent) return "silent"
   if (host.unfit !== undefined) return "unfit"
+  if (spec.unschedulable === true) return "unschedulable"
   // A host that was lost says what it has left before it gets a job again.
-  if (status?.launch?.lostTime !== undefined && host.freed !== status.launch.name) return "silent"
+  if (status?.launch?.lostTime !== undefined && host.freed !== status.launch.name) return "cleaning"
   return holderOf(machine) === undefined ? undefined : "busy"
+}
+
+function findingOf({ status }: StoredMachine): Finding {
+  const { reason = "" } = findCondition(status?.conditions, MachineCondition.Ready) ?? {}
+  return {
+    isOverLimit: reason === MachineReason.ProjectLimit,
+    hasProject: reason !== MachineReason.NoProject,
+    isSilent: SILENT.includes(reason),
+  }
 }
 
 /** Reasons of a machine whose host is not heard of. */

@@ -69,6 +69,8 @@ export const REFUSALS = {
   "join-token-used": 409,
   /** The join token has expired. */
   "join-token-expired": 410,
+  /** The installation allows projects no machines of their own. */
+  "machines-forbidden": 403,
 } as const
 export type Refusal = keyof typeof REFUSALS
 

@@ -90,6 +90,11 @@ export function roomForJobs({ usage, limits }: Quota, namespace: string): number
   return Math.max(0, limits.unfinishedJobs - usage.of(namespace).unfinishedJobs)
 }
 
+/** Returns the limit of 0 with which an installation forbids a kind to all projects; undefined if it allows some. */
+export function limitThatForbids(limits: ProjectLimits, kind: CountedKind): LimitReached | undefined {
+  return limits[kind] === 0 ? { limit: kind, message: tooMany(kind, 0, limits) } : undefined
+}
+
 /** Returns the limit that leaves a project no room for another object of a kind; undefined if there is room. */
 export function limitForObject(
   { usage, limits }: Quota,
@@ -133,7 +138,8 @@ export function limitForExisting(
 
 /** Returns the reason why an object beyond its kind's maximum number does not work. */
 export function tooMany(kind: CountedKind, count: number, limits: ProjectLimits): string {
-  if (limits[kind] === 0) return `this installation allows projects no ${NOUNS[kind]} of their own: the limit is 0`
+  if (limits[kind] === 0)
+    return `this installation allows projects no ${NOUNS[kind]} of their own: its administrator has set limits.${kind} to 0`
   return `the project has ${count} ${NOUNS[kind]}; the limit is ${limits[kind]}. Delete some that you no longer need`
 }
 

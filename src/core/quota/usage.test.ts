@@ -96,7 +96,7 @@ describe("limits of a project", () => {
 
   test.each([
     [1, undefined],
-    [0, "this installation allows projects no cronjobs of their own: the limit is 0"],
+    [0, "this installation allows projects no cronjobs of their own: its administrator has set limits.cronJobs to 0"],
   ])("leave objects that work as they are, unless the limit is 0: %i", (cronJobs, expected) => {
     const { cronJobs: cache, quota } = setUp({ cronJobs })
     const conditions = [{ type: "Ready", status: "True", reason: "Scheduled" }]

@@ -29,6 +29,7 @@ const notReady = (reason: string) => [
 it.each([
   ["pending", machine({})],
   ["pending", machine({ host: HOST, conditions: notReady("ProjectLimit") })],
+  ["pending", machine({ host: HOST, conditions: notReady("NoProject") })],
   ["ready", machine({ host: HOST })],
   ["ready", machine({ host: { ...HOST, freed: "l" }, launch: LAUNCH })],
   ["busy", machine({ host: HOST, launch: LAUNCH })],
@@ -38,6 +39,7 @@ it.each([
   ["silent", machine({ ...running, conditions: notReady("Silent") })],
   ["silent", machine({ ...running, conditions: notReady("LeaseExpired") })],
   ["unfit", machine({ host: { ...HOST, unfit: "full" } })],
+  ["unfit", machine({ ...running, launch: { ...LAUNCH, lostTime: T0 } })],
   ["removing", machine(running, {}, { deletionTimestamp: T0 })],
 ] as const)("a machine is %s", (state, object) => {
   expect(machineState(object)).toBe(state)

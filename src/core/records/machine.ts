@@ -1,6 +1,5 @@
-import { findCondition } from "../apis/conditions.ts"
-import { MachineCondition, MachineReason, type StoredMachine } from "../apis/machine.ts"
-import { holderOf, SILENT } from "../machines/machine.ts"
+import type { StoredMachine } from "../apis/machine.ts"
+import { holderOf, type Unavailable, whyUnavailable } from "../machines/machine.ts"
 
 /** States of a machine, in one word. */
 export const MACHINE_STATES = [
@@ -15,19 +14,25 @@ export const MACHINE_STATES = [
 ] as const
 export type MachineState = (typeof MACHINE_STATES)[number]
 
+/** State of a machine that gets no job, by the reason. A drained one may still have its last job. */
+const STATES: Readonly<Record<Exclude<Unavailable, "unschedulable">, MachineState>> = {
+  deleted: "removing",
+  overLimit: "pending",
+  noProject: "pending",
+  notJoined: "pending",
+  silent: "silent",
+  unfit: "unfit",
+  cleaning: "unfit",
+  busy: "busy",
+}
+
 /**
- * Returns the state of a machine. Pure. `pending`: it waits for its host, or for a place in its project. `draining`: it gets
+ * Returns the state of a machine. Pure. `pending`: it waits for its host, its project, or a place in that. `draining`: it gets
  * no other job, and its present one runs on. `silent`: its host has sent nothing for some time.
  */
 export function machineState(machine: StoredMachine): MachineState {
-  const { metadata, spec, status } = machine
-  const host = status?.host
-  const isBusy = holderOf(machine) !== undefined
-  if (metadata.deletionTimestamp !== undefined) return "removing"
-  const ready = findCondition(status?.conditions, MachineCondition.Ready)
-  if (host === undefined || ready?.reason === MachineReason.ProjectLimit) return "pending"
-  if (SILENT.includes(ready?.reason ?? "")) return "silent"
-  if (host.unfit !== undefined) return "unfit"
-  if (spec.unschedulable === true) return isBusy ? "draining" : "drained"
-  return isBusy ? "busy" : "ready"
+  const why = whyUnavailable(machine)
+  if (why === undefined) return "ready"
+  if (why !== "unschedulable") return STATES[why]
+  return holderOf(machine) === undefined ? "drained" : "draining"
 }

@@ -6,6 +6,7 @@ import { type Offer, offerKey } from "../../core/apis/offer.ts"
 import { machineOf, offerOf, servesNamespace, type Unavailable, whyUnavailable } from "../../core/machines/machine.ts"
 import type { Catalogue } from "../router/catalogue.ts"
 import type { Cooldown, LaunchAccount } from "../router/cooldown.ts"
+import { ALL_NAMESPACES } from "./ledger.ts"
 
 /** A project's machine, as routing sees it: an offer that one job can have at a time. */
 export interface OwnOffer {
@@ -46,6 +47,21 @@ export function ownOffers(
   })
 }
 
+/**
+ * Returns the machines that a project's jobs may run on, of those of all projects.
+ * @param unmarked returns the Launches of a namespace, or of `ALL_NAMESPACES`, whose cost is not counted yet
+ */
+export function ownMachines(
+  namespace: string,
+  machines: readonly StoredMachine[],
+  unmarked: (namespace: string) => readonly StoredLaunch[],
+): OwnOffer[] {
+  const all = machines.filter((machine) => servesNamespace(machine, namespace))
+  if (all.length === 0) return []
+  const isShared = all.some(({ spec }) => spec.shared === true)
+  return ownOffers(all, namespace, claimedMachines(unmarked(isShared ? ALL_NAMESPACES : namespace)))
+}
+
 /** Returns the account by which a project uses its machines; none without machines. */
 export function ownAccount(machines: readonly StoredMachine[], namespace: string): LaunchAccount[] {
   const isAny = machines.some((machine) => machine.status?.host !== undefined && servesNamespace(machine, namespace))
@@ -62,21 +78,25 @@ export function unavailableText(machine: StoredMachine, why: Unavailable): strin
     unfit: `${name} can run no job: ${status?.host?.unfit}`,
     unschedulable: `${name} is drained`,
     deleted: `${name} is being removed`,
+    noProject: `${name} belongs to no project`,
+    cleaning: `${name} cleans up after a job that it had when its lease ended`,
     busy: `${name} has another job`,
     overLimit: `${name} is beyond the project's limit of machines`,
   }
   return texts[why]
 }
 
+/** Returns why a job gets no such machine now, for people; undefined if it can have one. Pure. @param requiredGib disk of the job */
+export function whyNotNow({ offer, diskGib, why }: OwnOffer, requiredGib: number | undefined): string | undefined {
+  if (why !== undefined || requiredGib === undefined || diskGib >= requiredGib) return why
+  return `machine ${offer.instanceType} has ${diskGib} GiB of free disk, the job needs ${requiredGib}`
+}
+
 /** Returns the cooldowns of machines that are not free, or whose disk is too small for the job. Pure. */
 export function ownCooldowns(own: readonly OwnOffer[], requiredGib: number | undefined, until: Date): Cooldown[] {
-  return own.flatMap(({ offer, diskGib, why }) => {
-    const isSmall = requiredGib !== undefined && diskGib < requiredGib
-    const group =
-      why ??
-      (isSmall
-        ? `machine ${offer.instanceType} has ${diskGib} GiB of free disk, the job needs ${requiredGib}`
-        : undefined)
+  return own.flatMap((machine) => {
+    const { offer } = machine
+    const group = whyNotNow(machine, requiredGib)
     return group === undefined ? [] : [{ cloud: OWN_CLOUD, offer: offerKey(offer), until, cause: { group } }]
   })
 }

@@ -6,7 +6,6 @@ import type { ConcurrencyGroup, StoredJob } from "../../core/apis/job.ts"
 import { isOver, type LaunchSpec, type StoredLaunch } from "../../core/apis/launch.ts"
 import type { StoredMachine } from "../../core/apis/machine.ts"
 import { monthOf, type StoredStatement } from "../../core/apis/statement.ts"
-import { servesNamespace } from "../../core/machines/machine.ts"
 import { isKept, keptVms } from "../../core/reuse/reuse.ts"
 import type { Offers } from "../catalogue/offers.ts"
 import type { Catalogue } from "../router/catalogue.ts"
@@ -29,7 +28,7 @@ import { findCooldowns } from "./cooldowns.ts"
 import type { ImageState } from "./inputs.ts"
 import { ALL_NAMESPACES, type CachedObjects, type LaunchHistory, type LaunchLedger } from "./ledger.ts"
 import { type LinePlace, type LineRoom, type LineTerms, placeBehind, type Waiter } from "./line.ts"
-import { claimedMachines, type OwnOffer, ownOffers, withOwnOffers } from "./machines.ts"
+import { type OwnOffer, ownMachines, withOwnOffers } from "./machines.ts"
 import type { PreemptionHistory } from "./preemptions.ts"
 import type { JobSettings } from "./settings.ts"
 
@@ -222,7 +221,8 @@ export function buildMarket(
   settings: JobSettings,
 ): Market {
   const now = sources.clock.now()
-  const own = ownMachines(namespace, sources, ledger)
+  const machines = sources.machines?.store.list() ?? []
+  const own = ownMachines(namespace, machines, (of) => ledger.unmarked(of))
   const facts = {
     namespace,
     offers: withOwnOffers(sources.offers.current(), own),
@@ -235,13 +235,6 @@ export function buildMarket(
     preemptions: ledger.preemptions,
   }
   return { ...appraise(facts, now, settings), kept: keptVms(ledger.unmarked(namespace)), own }
-}
-
-function ownMachines(namespace: string, { machines }: MarketSources, ledger: LaunchLedger): OwnOffer[] {
-  const all = (machines?.store.list() ?? []).filter((machine) => servesNamespace(machine, namespace))
-  if (all.length === 0) return []
-  const isShared = all.some(({ spec }) => spec.shared === true)
-  return ownOffers(all, namespace, claimedMachines(ledger.unmarked(isShared ? ALL_NAMESPACES : namespace)))
 }
 
 function launchesOf(level: LevelCaps, namespace: string, ledger: LaunchLedger): readonly StoredLaunch[] {

@@ -1,3 +1,4 @@
+import { defined } from "../../core/apis/defined.ts"
 import type { JobSpec } from "../../core/apis/job.ts"
 import type { Architecture, Offer } from "../../core/apis/offer.ts"
 import type { HourlyPrices } from "../../core/apis/price.ts"
@@ -6,13 +7,24 @@ import { explainShortfall } from "../router/explain.ts"
 import { toRequirements } from "../router/requirements.ts"
 import { scan } from "../router/scan.ts"
 import { surveyShortfall } from "../router/shortfall.ts"
+import { requiredDiskGib } from "./inputs.ts"
+import { type OwnOffer, whyNotNow, withOwnOffers } from "./machines.ts"
 import { anyAccountOf } from "./place.ts"
 import { JOB_DEFAULTS } from "./settings.ts"
 
+/** Offer that matches a job's requirements. */
+export interface MatchingOffer {
+  offer: Offer
+  /** Prices of a VM there. */
+  prices: HourlyPrices
+  /** Reason why no job gets this own machine now, for people. Absent: it is free, or a cloud's. */
+  whyNotNow?: string
+}
+
 /** Offers that match a job's requirements, from any account. */
 export interface MatchingOffers {
-  /** A page of them, best first, with the prices of a VM there. */
-  offers: { offer: Offer; prices: HourlyPrices }[]
+  /** A page of them, best first. */
+  offers: MatchingOffer[]
   /** Number of all that match. */
   matching: number
   /** Explanation for people if none matches. */
@@ -33,11 +45,16 @@ export interface OfferSearch {
 
 const ANY = Number.POSITIVE_INFINITY
 
-/** Finds the cheapest offers that a job could get from any account. Pure. */
+/**
+ * Finds the cheapest offers that a job could get from any account. Pure.
+ * @param own machines of the project, which are offers too
+ */
 export function matchingOffers(
   { spec, architecture, offset, limit, now }: OfferSearch,
-  catalogue: ReturnType<Offers["current"]>,
+  clouds: ReturnType<Offers["current"]>,
+  own: readonly OwnOffer[] = [],
 ): MatchingOffers {
+  const catalogue = withOwnOffers(clouds, own)
   const requirements = toRequirements(spec, architecture === undefined ? [] : [architecture])
   const { expectedSeconds } = JOB_DEFAULTS
   const launchAccounts = anyAccountOf(catalogue)
@@ -50,7 +67,14 @@ export function matchingOffers(
     isAvailable: () => true,
   })
   return {
-    offers: best.slice(offset).map(({ row, prices }) => ({ offer: catalogue.offerAt(row), prices })),
+    offers: best.slice(offset).map(({ row, prices }) => {
+      const offer = catalogue.offerAt(row)
+      const machine = own.find(
+        ({ offer: { cloud, instanceType } }) => cloud === offer.cloud && instanceType === offer.instanceType,
+      )
+      const why = machine && whyNotNow(machine, requiredDiskGib(spec, undefined, offer.cloud))
+      return { offer, prices, ...defined({ whyNotNow: why }) }
+    }),
     matching: fitting,
     ...(fitting === 0 && {
       message: explainShortfall(surveyShortfall(requirements, catalogue, context), requirements),

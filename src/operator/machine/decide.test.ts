@@ -1,7 +1,10 @@
+import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { at, MACHINE_LAUNCH as launch, machineOf, time } from "../../../test/harness/builders.ts"
 import { findCondition } from "../../core/apis/conditions.ts"
-import { MACHINE_FINALIZER, type StoredMachine } from "../../core/apis/machine.ts"
+import { MACHINE_FINALIZER, MachineReason, type StoredMachine } from "../../core/apis/machine.ts"
+import { whyUnavailable } from "../../core/machines/machine.ts"
+import { type MachineState, machineState } from "../../core/records/machine.ts"
 import { decide } from "./decide.ts"
 
 const OBSERVED = { hasProject: true, areLaunchesOver: true, silentSeconds: 0 }
@@ -73,6 +76,81 @@ describe("decide", () => {
       { do: "dropFinalizer" },
     ])
     const unseen = machineOf({ metadata: deleted, status: { launch, host: { freed: "j-1" } } })
-    expect(decide(unseen, { ...OBSERVED, areLaunchesOver: false }, at(100))).toEqual({ actions: [], requeueAfter: 2 })
+    const { status, ...next } = decide(unseen, { ...OBSERVED, areLaunchesOver: false }, at(100))
+    expect(next).toMatchObject({ actions: [], requeueAfter: 2, events: [{ type: "Normal", reason: "Removing" }] })
+    expect(findCondition(status?.conditions, "Ready")).toMatchObject({ status: "False", reason: "Removing" })
   })
+})
+
+/** States in REST that a machine may have with each reason of its condition. */
+const STATES: Readonly<Record<MachineReason, readonly MachineState[]>> = {
+  NotJoined: ["pending"],
+  ProjectLimit: ["pending"],
+  NoProject: ["pending"],
+  Silent: ["silent"],
+  LeaseExpired: ["silent"],
+  Unfit: ["unfit"],
+  CleaningUp: ["unfit"],
+  Unschedulable: ["drained", "draining"],
+  Joined: ["ready", "busy"],
+  Removing: ["removing"],
+}
+
+const OVER_LIMIT = { limit: "machines", message: "too many" } as const
+
+/** Any machine in the version that its controller has read, and what that observes. */
+const MACHINES = fc.record({
+  unschedulable: fc.boolean(),
+  isDeleted: fc.boolean(),
+  host: fc.option(
+    fc.record(
+      { running: fc.constantFrom("j-0", "j-1"), freed: fc.constantFrom("j-0", "j-1"), unfit: fc.constant("full") },
+      { requiredKeys: [] },
+    ),
+    { nil: undefined },
+  ),
+  run: fc.option(fc.record({ endTime: fc.constant(time(50)), lostTime: fc.constant(time(60)) }, { requiredKeys: [] }), {
+    nil: undefined,
+  }),
+  /** Reason of the condition before. */
+  before: fc.option(fc.constantFrom(...Object.values(MachineReason)), { nil: undefined }),
+  observed: fc.record({
+    hasProject: fc.boolean(),
+    areLaunchesOver: fc.boolean(),
+    silentSeconds: fc.constantFrom(0, 149, 150, 959, 960),
+    overLimit: fc.constantFrom(undefined, OVER_LIMIT),
+  }),
+})
+
+test("a machine's state, its condition and its place in the market agree, whatever has happened to it", () => {
+  fc.assert(
+    fc.property(MACHINES, ({ unschedulable, isDeleted, host, run, before, observed: { overLimit, ...seen } }) => {
+      const { status: joined, ...rest } = machineOf({
+        metadata: { ...held, ...(isDeleted && { deletionTimestamp: time(95) }) },
+        spec: { unschedulable },
+        ...(host && { status: { host } }),
+      })
+      const conditions = before && [
+        { type: "Ready", status: "False" as const, reason: before, message: "", lastTransitionTime: time(1) },
+      ]
+      const machine: StoredMachine = {
+        ...rest,
+        status: {
+          ...(host && joined?.host && { host: joined.host }),
+          ...(run && { launch: { ...launch, ...run } }),
+          ...(conditions && { conditions }),
+        },
+      }
+      const decision = decide(machine, { ...seen, ...(overLimit && { overLimit }) }, at(100))
+      // The decision is not the last one of the object.
+      fc.pre(!decision.actions.some(({ do: it }) => it === "dropFinalizer" || it === "lose"))
+      const decided = { ...machine, status: decision.status ?? machine.status ?? {} }
+      const ready = findCondition(decided.status.conditions, "Ready")
+      const state = machineState(decided)
+      expect(STATES[ready?.reason as MachineReason]).toContain(state)
+      expect(ready?.status).toBe(["ready", "busy", "drained", "draining"].includes(state) ? "True" : "False")
+      expect(whyUnavailable(decided) === undefined).toBe(state === "ready")
+    }),
+    { numRuns: 2000 },
+  )
 })

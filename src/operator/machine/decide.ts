@@ -10,7 +10,15 @@ import {
   type StoredMachine,
 } from "../../core/apis/machine.ts"
 import type { EventNote } from "../../core/kube/events.ts"
-import { holderOf, longestSilence, type RunState, runOn, SILENT_SECONDS } from "../../core/machines/machine.ts"
+import {
+  type Finding,
+  holderOf,
+  longestSilence,
+  type RunState,
+  runOn,
+  SILENT_SECONDS,
+  whyUnavailable,
+} from "../../core/machines/machine.ts"
 import type { LimitReached } from "../../core/quota/project-limits.ts"
 import type { Decision } from "../../core/runtime/reconcile-object.ts"
 
@@ -44,14 +52,24 @@ export function decide(
   const losing: MachineAction[] = isLost ? [{ do: "lose" }] : []
   if (metadata.deletionTimestamp !== undefined) {
     if (!hasFinalizer || isLost) return { actions: losing }
-    return removal(run, host, observed)
+    const next = removal(run, host, observed)
+    return next.actions.some(({ do: it }) => it === "dropFinalizer") ? next : withStatus(next, machine, observed, now)
   }
-  const status = nextStatus(machine, observed, now)
   const actions: MachineAction[] = [...losing, ...(hasFinalizer ? [] : [{ do: "addFinalizer" } as const])]
   const requeueAfter = changesIn(host, observed)
-  const later = { actions, ...defined({ requeueAfter }) }
-  if (isDeepStrictEqual(status, machine.status)) return later
-  return { status, ...later, events: buildEvents(machine.status, status) }
+  return withStatus({ actions, ...defined({ requeueAfter }) }, machine, observed, now)
+}
+
+/** Adds the machine's status to a decision, if it has changed. */
+function withStatus(
+  decision: Decision<MachineStatus, MachineAction>,
+  machine: StoredMachine,
+  observed: MachineObservation,
+  now: Date,
+): Decision<MachineStatus, MachineAction> {
+  const status = nextStatus(machine, observed, now)
+  if (isDeepStrictEqual(status, machine.status)) return decision
+  return { status, ...decision, events: buildEvents(machine.status, status) }
 }
 
 /** Delay before the next check if a Launch has ended, seconds. */
@@ -102,41 +120,75 @@ function nextStatus(machine: StoredMachine, observed: MachineObservation, now: D
 
 const READY: readonly string[] = [MachineReason.Joined, MachineReason.Unschedulable]
 
+/** Reasons that are no fault. */
+const NORMAL: readonly string[] = [...READY, MachineReason.NotJoined, MachineReason.Removing]
+
 /** Reasons that only a person ends. */
 const STALLED: readonly string[] = [MachineReason.ProjectLimit, MachineReason.Unfit]
 
 function readyOf(machine: StoredMachine, observed: MachineObservation): ConditionCause {
-  const { hasProject, overLimit, silentSeconds = 0 } = observed
-  const { spec, status } = machine
-  const host = status?.host
-  if (overLimit !== undefined)
-    return { reason: MachineReason.ProjectLimit, message: `the machine gets no job: ${overLimit.message}` }
-  if (!hasProject) return { reason: MachineReason.NoProject, message: "the namespace belongs to no Project yet" }
-  if (host === undefined) {
+  const why = whyUnavailable(machine, findingOf(observed))
+  switch (why) {
+    case "deleted":
+      return {
+        reason: MachineReason.Removing,
+        message: "the machine is removed as soon as nothing of a job runs on it",
+      }
+    case "overLimit":
+      return {
+        reason: MachineReason.ProjectLimit,
+        message: `the machine gets no job: ${observed.overLimit?.message ?? "its project has too many"}`,
+      }
+    case "noProject":
+      return { reason: MachineReason.NoProject, message: "the namespace belongs to no Project yet" }
+    case "unschedulable":
+      return {
+        reason: MachineReason.Unschedulable,
+        message: "the machine is drained: it gets no job until `berth machine drain --undo`",
+      }
+    case "busy":
+    case undefined:
+      return {
+        reason: MachineReason.Joined,
+        message: `the host takes jobs at ${machine.spec.hourlyPriceUsd ?? 0} USD/h`,
+      }
+    default:
+      return hostFault(machine.status?.host, observed, why)
+  }
+}
+
+function findingOf({ hasProject, overLimit, silentSeconds = 0 }: MachineObservation): Finding {
+  return { hasProject, isOverLimit: overLimit !== undefined, isSilent: silentSeconds >= SILENT_SECONDS }
+}
+
+/** Returns the condition of a machine whose host can take no job. */
+function hostFault(
+  host: Host | undefined,
+  observed: MachineObservation,
+  why: "notJoined" | "silent" | "unfit" | "cleaning",
+): ConditionCause {
+  if (host === undefined || why === "notJoined") {
     const message = "no host has joined yet; run the command of `berth machine join` on the host"
     return { reason: MachineReason.NotJoined, message }
   }
-  const { lastHeartbeatTime } = host
+  if (why === "unfit") return { reason: MachineReason.Unfit, message: `the host can run no job: ${host.unfit}` }
+  if (why === "cleaning") {
+    const message =
+      "the host is back after its lease ended; it gets a job once it has removed what is left of its last one"
+    return { reason: MachineReason.CleaningUp, message }
+  }
+  const since = `the host has sent nothing since ${host.lastHeartbeatTime}`
   if (isLeaseOver(host, observed)) {
-    const message = `the host has sent nothing since ${lastHeartbeatTime}, and its lease has ended: nothing of a job runs on it. Start the host, or remove the machine`
+    const message = `${since}, and its lease has ended: nothing of a job runs on it. Start the host, or remove the machine`
     return { reason: MachineReason.LeaseExpired, message }
   }
-  if (silentSeconds >= SILENT_SECONDS) {
-    const message = `the host has sent nothing since ${lastHeartbeatTime}; it gets no job, and a job on it is given up ${longestSilence(host)} s after that. Check its network and its agent`
-    return { reason: MachineReason.Silent, message }
-  }
-  if (host.unfit !== undefined)
-    return { reason: MachineReason.Unfit, message: `the host can run no job: ${host.unfit}` }
-  if (spec.unschedulable === true) {
-    const message = "the machine is drained: it gets no job until `berth machine drain --undo`"
-    return { reason: MachineReason.Unschedulable, message }
-  }
-  return { reason: MachineReason.Joined, message: `the host takes jobs at ${spec.hourlyPriceUsd ?? 0} USD/h` }
+  const message = `${since}; it gets no job, and a job on it is given up ${longestSilence(host)} s after that. Check its network and its agent`
+  return { reason: MachineReason.Silent, message }
 }
 
 function buildEvents(before: MachineStatus | undefined, after: MachineStatus): EventNote[] {
   const ready = changedCondition(before?.conditions, after.conditions, MachineCondition.Ready)
   if (ready === undefined) return []
-  const isNormal = READY.includes(ready.reason) || ready.reason === MachineReason.NotJoined
+  const isNormal = NORMAL.includes(ready.reason)
   return [{ type: isNormal ? "Normal" : "Warning", reason: ready.reason, message: ready.message }]
 }

@@ -25,6 +25,8 @@ export interface MachinesOptions {
   namespace: string
   creationTimes: CreationTimes
   joins: JoinFacts
+  /** Throws the Problem for which no host may join as a machine. Absent: any may. */
+  requireAllowed?: () => void
   clock: Clock
 }
 
@@ -51,10 +53,10 @@ export class Machines {
     return this.#options.collection.find(idOrName)
   }
 
-  /** Creates a machine, and a token with which a host joins as it. @throws Problem 409 name in use, 422, 503 */
+  /** Creates a machine, and a token with which a host joins as it. @throws Problem 403, 409 name in use, 422, 503 */
   async create(creation: MachineCreation, idempotencyKey?: string): Promise<Joining> {
     const { collection, namespace, creationTimes } = this.#options
-    const key = this.#key()
+    const key = this.#joinKey()
     const idempotency =
       idempotencyKey === undefined ? undefined : { key: idempotencyKey, requestHash: requestHash(creation) }
     const identity = { namespace, createdAt: creationTimes.next(), idempotency }
@@ -76,9 +78,9 @@ export class Machines {
     return this.#options.collection.change(idOrName, changed, precondition)
   }
 
-  /** Issues another join token. It makes the former ones invalid. @throws Problem 404, 412, 503 */
+  /** Issues another join token. It makes the former ones invalid. @throws Problem 403, 404, 412, 503 */
   async issueToken(idOrName: string, precondition?: Precondition): Promise<Joining> {
-    const key = this.#key()
+    const key = this.#joinKey()
     const changed = (present: StoredMachine): StoredMachine => ({
       ...present,
       spec: { ...present.spec, joinNumber: (present.spec.joinNumber ?? 0) + 1 },
@@ -101,8 +103,9 @@ export class Machines {
     return { token, expires_at: timestamp(new Date(expires * 1000)), docker, systemd, source, note }
   }
 
-  /** @throws Problem 503 before the operator's first start */
-  #key(): Uint8Array {
+  /** Returns the key for a join token. @throws Problem 403 if no host may join, 503 before the operator's first start */
+  #joinKey(): Uint8Array {
+    this.#options.requireAllowed?.()
     const key = this.#options.joins.bootstrapKey()
     if (key !== undefined) return key
     throw unavailable("The operator has not made the installation's keys yet: try again.", 5)

@@ -148,6 +148,7 @@ export const machineRoutes = [
     summary: "Create another token with which one host joins as the machine, in place of the former host.",
     role: "admin",
     ifMatch: true,
+    problems: ["project-limit"],
     responses: { 200: record(JOINING, "The machine with its token.") },
     handle: async ({ path, precondition, principal }, services) =>
       joinAnswer(await services.machinesOf(principal).issueToken(path.name, precondition), principal, services),

@@ -7,6 +7,7 @@ import { sumOfParts } from "../../../core/apis/price.ts"
 import { SIZE_PATTERN } from "../../../core/apis/schema.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { toOwner } from "../../../core/records/owner.ts"
+import type { OwnOffer } from "../../../market/placement/machines.ts"
 import { matchingOffers } from "../../../market/placement/offers.ts"
 import type { Catalogue } from "../../../market/router/catalogue.ts"
 import { priceDatesOf } from "../../../market/router/price-dates.ts"
@@ -19,8 +20,10 @@ import { checkSubmission, type SubmissionContext, toJobSpec } from "../jobs/subm
 import { type OfferList, OfferListSchema } from "./schema.ts"
 
 export interface OfferServices {
-  /** Returns the current offers. */
+  /** Returns the current offers of clouds. */
   catalogue: () => Catalogue
+  /** Returns the machines that a project's jobs may run on. */
+  ownMachinesOf: (namespace: string) => readonly OwnOffer[]
   /** Check against the current catalogue. */
   catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   now: () => Date
@@ -99,18 +102,20 @@ export function offerRoutes(clouds: readonly string[]) {
   return [
     route("GET /offers", {
       id: "listOffers",
-      summary: "List the cheapest machines for requirements. No connection is needed.",
+      summary: "List the cheapest machines for requirements, with the project's own. No connection is needed.",
       role: "viewer",
       query: parameters(clouds),
       responses: { 200: json(LIST, "A page of offers, best first.") },
       handle: ({ query, principal }, services) => {
+        const own = services.ownMachinesOf(principal.project.namespace)
         const search = { spec: specOf(query, principal, services), now: services.now() }
         const { limit, offset, architecture } = query
-        const found = matchingOffers({ ...search, architecture, limit, offset }, services.catalogue())
+        const found = matchingOffers({ ...search, architecture, limit, offset }, services.catalogue(), own)
         const { offers, matching, message = null } = found
-        const records = offers.map(({ offer, prices }) => ({
+        const records = offers.map(({ offer, prices, whyNotNow = null }) => ({
           ...toMachineRecord(offer),
           total_usd_per_hour: sumOfParts(prices),
+          unavailable: whyNotNow,
         }))
         const { cloud } = query
         const price_dates = priceDatesOf(services.catalogue().table).filter(
@@ -169,6 +174,7 @@ const LIST = namedSchema("OfferList", OfferListSchema, {
       architecture: "amd64",
       gpu: { vram: "24Gi", count: 1, model: "L4" },
       total_usd_per_hour: 0.7902,
+      unavailable: null,
     },
   ],
   total: 12,

@@ -13,6 +13,10 @@ export const OfferRecordSchema = Type.Object(
     total_usd_per_hour: Type.Number({
       description: "Price of a VM with its machine, the default disk and a public IPv4 address, USD per hour.",
     }),
+    unavailable: nullable<string>(
+      "string",
+      "Reason why no job gets this own machine now, such as another job. Null: it is free, or a cloud's.",
+    ),
   },
   { [COMPONENT]: "Offer" },
 )
