@@ -9,7 +9,7 @@ import {
   toBinary,
   toJson,
 } from "@bufbuild/protobuf"
-import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt"
+import { EmptySchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt"
 import API from "./api.json" with { type: "json" }
 
 /** Nebius' published API (https://github.com/nebius/api): its services, and the messages in `Any`. */
@@ -41,12 +41,12 @@ export function encode(type: DescMessage, json: Json): Uint8Array {
   return toBinary(type, fromJson(type, json, { registry }))
 }
 
-/** Reads a message. Fields that this version of the API does not have are left out. */
+/** Knows each message in `Any`: those that the API does not publish as empty ones. */
+const lenient: typeof registry = { ...registry, getMessage: (name) => registry.getMessage(name) ?? EmptySchema }
+
+/** Reads a message. Fields and messages that this version of the API does not have are left out. */
 export function decode(type: DescMessage, bytes: Uint8Array): Json {
-  const message = fromBinary(type, bytes)
-  // Of an operation: in a form that the API does not publish.
-  Reflect.deleteProperty(message, "progressData")
-  return toJson(type, message, { registry }) as Json
+  return toJson(type, fromBinary(type, bytes), { registry: lenient }) as Json
 }
 
 /** Returns the description of a message, such as `common.v1.ServiceError`. */
