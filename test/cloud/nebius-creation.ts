@@ -1,4 +1,4 @@
-import { type FieldViolation, notFound, type Refusal, refusal } from "./nebius-description.ts"
+import { badRequest, type FieldViolation, notFound, type Refusal } from "./nebius-description.ts"
 
 /** Request to create a VM, in the JSON form of its message, with the fields that the stand-in reads. */
 export interface CreateRequest {
@@ -68,9 +68,7 @@ export const PRESETS: Readonly<Record<string, readonly string[]>> = {
   "cpu-e2": [2, 4, 8, 16, 32, 48, 64, 80].map((cpus) => `${cpus}vcpu-${4 * cpus}gb`),
   "gpu-h100-sxm": ["1gpu-16vcpu-200gb", "8gpu-128vcpu-1600gb"],
   "gpu-h200-sxm": ["1gpu-16vcpu-200gb", "8gpu-128vcpu-1600gb"],
-  "gpu-b200-sxm": ["1gpu-20vcpu-224gb", "8gpu-160vcpu-1792gb"],
-  "gpu-b200-sxm-a": ["1gpu-20vcpu-224gb", "8gpu-160vcpu-1792gb"],
-  "gpu-b300-sxm": ["1gpu-24vcpu-346gb", "8gpu-192vcpu-2768gb"],
+  "gpu-b200-sxm": ["8gpu-160vcpu-1792gb"],
   "gpu-l40s-a": [8, 16, 24, 32, 40].map((cpus) => `1gpu-${cpus}vcpu-${4 * cpus}gb`),
   "gpu-l40s-d": [
     ...[16, 32, 48].map((cpus) => `1gpu-${cpus}vcpu-${6 * cpus}gb`),
@@ -135,18 +133,14 @@ export function creationViolations({ metadata, spec }: CreateRequest): FieldViol
   return found
 }
 
-const unfit = (field: string, message: string): Refusal =>
-  refusal("INVALID_ARGUMENT", `${field}: ${message}`, "badRequest", { violations: [{ field, message }] })
+const unfit = (field: string, message: string): Refusal => badRequest([{ field, message }])
 
 /**
- * Returns the refusal of a creation whose subnet, image, group or platform does not exist where it is needed. A user's
+ * Returns the refusal of a creation whose subnet, image or group does not exist where it is needed. A user's
  * settings can lead to it, so it is no violation.
  */
 export function creationRefusal({ spec }: CreateRequest, project: NebiusProject, tenant: Tenant): Refusal | undefined {
   if (spec === undefined) return undefined
-  const { platform } = spec.resources
-  if (project.platforms?.includes(platform) === false)
-    return unfit("spec.resources.platform", `${platform} is not available in ${project.region}`)
   for (const each of spec.networkInterfaces) {
     const refused = interfaceRefusal(each, project, tenant)
     if (refused !== undefined) return refused

@@ -1,5 +1,5 @@
 import {
-  create,
+  type DescField,
   type DescMessage,
   type DescMethod,
   fromBinary,
@@ -9,7 +9,7 @@ import {
   toJson,
 } from "@bufbuild/protobuf"
 import { reflect } from "@bufbuild/protobuf/reflect"
-import { type Any, AnySchema, anyUnpack, FieldOptionsSchema } from "@bufbuild/protobuf/wkt"
+import { type Any, AnySchema, anyUnpack } from "@bufbuild/protobuf/wkt"
 import { createValidator } from "@bufbuild/protovalidate"
 import { Metadata, status } from "@grpc/grpc-js"
 import { encode, type Json, messageType, registry } from "../../src/clouds/nebius/api.ts"
@@ -130,32 +130,35 @@ interface Visited {
 const NOT_ON_CREATION = [3, 5, 8]
 
 /** Returns fields that are unknown, deprecated, not to be set, or have a value that their enum does not have. */
-function fieldViolations({ type, message, path, isCreation }: Visited): FieldViolation[] {
-  const at = (name: string) => (path === "" ? name : `${path}.${name}`)
-  const found: FieldViolation[] = (message.$unknown ?? []).map(({ no }) => ({
-    field: at(String(no)),
-    message: "unknown field",
-  }))
-  if (type.typeName === AnySchema.typeName) return [...found, ...packedViolations(message as Any, path)]
+function fieldViolations(visited: Visited): FieldViolation[] {
+  const { type, message, path } = visited
+  const unknown = (message.$unknown ?? []).map(({ no }) => ({ field: within(path, String(no)), message: "unknown field" }))
+  if (type.typeName === AnySchema.typeName) return [...unknown, ...packedViolations(message as Any, path)]
+  return [...unknown, ...type.fields.filter((field) => isFieldSet(message, field)).flatMap(usesOf(visited))]
+}
+
+const within = (path: string, name: string): string => (path === "" ? name : `${path}.${name}`)
+
+/** Returns a function that says what is wrong with a field that is set. */
+function usesOf({ type, message, path, isCreation }: Visited): (field: DescField) => FieldViolation[] {
   const behavior = registry.getExtension("nebius.field_behavior")
-  for (const field of type.fields) {
-    if (!isFieldSet(message, field)) continue
+  return (field) => {
+    const at = within(path, field.name)
     const behaviors = (behavior && (getOption(field, behavior) as number[])) ?? []
-    if (isCreation && behaviors.some((each) => NOT_ON_CREATION.includes(each)))
-      found.push({ field: at(field.name), message: "must not be set on create" })
-    if ((field.proto.options ?? create(FieldOptionsSchema)).deprecated)
-      found.push({ field: at(field.name), message: "is deprecated" })
-    const value = reflect(type, message).get(field) as unknown
-    for (const each of valuesOf(field.fieldKind, value)) {
-      if (field.enum !== undefined && field.enum.value[each as number] === undefined)
-        found.push({ field: at(field.name), message: `${field.enum.typeName} has no value ${each}` })
-      if (field.message !== undefined) {
-        const inner = (each as { message: Message }).message
-        found.push(...fieldViolations({ type: field.message, message: inner, path: at(field.name), isCreation }))
-      }
-    }
+    const wrong = [
+      ...(isCreation && behaviors.some((each) => NOT_ON_CREATION.includes(each)) ? ["must not be set on create"] : []),
+      ...(field.proto.options?.deprecated === true ? ["is deprecated"] : []),
+    ].map((text) => ({ field: at, message: text }))
+    const values = valuesOf(field.fieldKind, reflect(type, message).get(field))
+    return [...wrong, ...values.flatMap((value) => valueViolations(field, value, { path: at, isCreation }))]
   }
-  return found
+}
+
+function valueViolations(field: DescField, value: unknown, where: Omit<Visited, "type" | "message">): FieldViolation[] {
+  if (field.enum !== undefined && field.enum.value[value as number] === undefined)
+    return [{ field: where.path, message: `${field.enum.typeName} has no value ${value}` }]
+  if (field.message === undefined) return []
+  return fieldViolations({ ...where, type: field.message, message: (value as { message: Message }).message })
 }
 
 function valuesOf(kind: string, value: unknown): unknown[] {

@@ -126,6 +126,8 @@ export class NebiusServer {
   hidesSince: number | undefined
   /** Milliseconds that the operations of VMs take; infinite: until `finish`. */
   operationMs = 20
+  /** Milliseconds that the operations of security groups and rules take; 0: they are complete at once. */
+  networkMs = 0
   readonly tenant = "tenant-e00berth"
   readonly credentials: Record<string, string>
   readonly now: () => number
@@ -150,7 +152,7 @@ export class NebiusServer {
     this.credentials = { ...ACCOUNT_KEY, projects: projects.map(({ id }) => id).join(",") }
     this.images = projects.flatMap(({ id, region }) =>
       ["ubuntu24.04-driverless", "ubuntu24.04-cuda13.0"].map((family) => {
-        const minDiskGib = family.includes("cuda") ? 40 : 10
+        const minDiskGib = family.includes("cuda") ? 50 : 10
         return { id: `computeimage-${regionCodeOf(id)}${family.replaceAll(".", "")}`, family, region, minDiskGib }
       }),
     )
@@ -300,7 +302,7 @@ export class NebiusServer {
     // "May be absent while the operation is running": of a message that the API does not publish.
     if (type.name === "Operation" && json["status"] === undefined) {
       const typeUrl = "type.googleapis.com/nebius.compute.v1.UnpublishedProgress"
-      Object.assign(message, { progressData: create(AnySchema, { typeUrl, value: new Uint8Array([1]) }) })
+      Object.assign(message, { progressData: create(AnySchema, { typeUrl, value: new Uint8Array([8, 1]) }) })
     }
     const bytes = toBinary(type, message)
     for (const each of answerViolations(type, bytes)) this.violations.push(`answer ${type.name}: ${each}`)
@@ -367,7 +369,8 @@ export class NebiusServer {
     "quotas.v1.QuotaAllowanceService/List": ({ json }) => this.#page(json, this.#shownQuotas(json)),
     "billing.v1.CalculatorService/EstimateBatch": ({ name, json }) => {
       const requests = (json["resourceSpecs"] as unknown as { spec: CreateRequest }[]).map(({ spec }) => spec)
-      for (const each of requests) this.#checkCreation(name, each)
+      // Another service than Compute: it does not know whether disk and subnet exist.
+      for (const each of requests) this.#sellerOf(name, each)
       return estimate(json, requests, this.prices)
     },
   }
@@ -422,9 +425,13 @@ export class NebiusServer {
     }))
   }
 
-  /** Returns the operation of a creation that is complete at once. */
+  /** Returns the operation that made a resource of the network. */
   #made(call: Call, { metadata }: Shown): Json {
-    return Object.assign(this.#operation(call, metadata.id).json, this.#end())
+    const { json } = this.#operation(call, metadata.id)
+    const end = (): void => void Object.assign(json, this.#end())
+    if (this.networkMs === 0) end()
+    else setTimeout(end, this.networkMs)
+    return { ...json }
   }
 
   #page(json: Json, items: readonly Shown[]): Json {
@@ -471,26 +478,29 @@ export class NebiusServer {
   /** Times have microseconds. */
   #time = (): string => new Date(this.now()).toISOString().replace("Z", "123Z")
 
-  #checkCreation(name: string, request: CreateRequest): NebiusProject {
+  /** Returns the project of a creation whose region sells the machine. @throws Refusal */
+  #sellerOf(name: string, request: CreateRequest): NebiusProject {
     this.#refuseViolations(name, creationViolations(request))
     const project = this.#projects.find(({ id }) => id === request.metadata?.parentId)
     if (project === undefined) throw notFound(String(request.metadata?.parentId))
-    const { images, network } = this
-    const { groupNetworks } = network
-    const refused = creationRefusal(request, project, { projects: this.#projects, images, groupNetworks })
-    if (refused !== undefined) throw refused
-    return project
+    const platform = request.spec?.resources.platform ?? ""
+    if (project.platforms?.includes(platform) !== false) return project
+    throw badRequest([{ field: "spec.resources.platform", message: `${platform} is not sold in ${project.region}` }])
   }
 
   #create(call: Call): Json {
     const request = call.json as CreateRequest
-    const project = this.#checkCreation(call.name, request)
+    const project = this.#sellerOf(call.name, request)
+    const { images, network } = this
+    const tenant = { projects: this.#projects, images, groupNetworks: network.groupNetworks }
+    const refused = creationRefusal(request, project, tenant)
+    if (refused !== undefined) throw refused
     const { metadata: { name = "", labels = {} } = {}, spec } = request as CreateRequest & { spec: InstanceSpec }
     const others = this.instances().filter((vm) => vm.metadata.parentId === project.id)
     const taken = others.find((vm) => name !== "" && vm.metadata.name === name)
     if (taken !== undefined) throw alreadyExists(taken.metadata.id)
     const disk = spec.bootDisk.managedDisk?.name
-    const owner = others.find((vm) => vm.spec.bootDisk.managedDisk?.name === disk)
+    const owner = others.find((vm) => disk !== undefined && vm.spec.bootDisk.managedDisk?.name === disk)
     // "Instance create/update fails if there is already a disk with the same name" (instance.proto).
     if (owner !== undefined) throw alreadyExists(owner.diskId)
     const code = regionCodeOf(project.id)
