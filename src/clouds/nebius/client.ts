@@ -23,6 +23,8 @@ export interface CallOptions {
   effect?: Effect
   /** Called right before the call is sent; its error is passed on. */
   fence?: (() => void) | undefined
+  /** Method whose host is called: an operation is where it began (https://github.com/nebius/api#api-endpoints). */
+  hostOf?: string
   /** Calls with the same key are executed once (https://github.com/nebius/api#idempotency). */
   idempotencyKey?: string
 }
@@ -35,6 +37,8 @@ export interface Project {
 }
 
 const CALL_SECONDS = 60
+/** https://grpc.io/docs/guides/status-codes/ */
+const UNAUTHENTICATED = 16
 /** Nebius' maximum. */
 const PAGE_SIZE = 1000
 /** Maximum number of accounts whose tokens and projects are cached. */
@@ -59,22 +63,26 @@ export class Nebius {
    * Makes one call. @param name method, such as `compute.v1.InstanceService/Create`
    * @throws CloudError, classified by the call's effect
    */
-  async call(name: string, request: Json, { effect = "read", fence, idempotencyKey }: CallOptions = {}): Promise<Json> {
+  async call(name: string, request: Json, options: CallOptions = {}): Promise<Json> {
+    const { effect = "read", fence, idempotencyKey, hostOf: place = name } = options
     const method = methodOf(name)
     const message = encode(method.input, request)
-    const headers = {
-      authorization: `Bearer ${await this.#signIn.token()}`,
-      ...(idempotencyKey !== undefined && { "x-idempotency-key": idempotencyKey }),
-    }
-    const rpc = { host: hostOf(method), path: `/${method.parent.typeName}/${method.name}`, message, headers }
-    fence?.()
-    try {
-      return decode(
-        method.output,
-        await this.#send({ ...rpc, timeoutSeconds: this.#options.callSeconds ?? CALL_SECONDS }),
-      )
-    } catch (error) {
-      throw toCloudError(error, effect)
+    const rpc = { host: hostOf(methodOf(place)), path: `/${method.parent.typeName}/${method.name}`, message }
+    const timeoutSeconds = this.#options.callSeconds ?? CALL_SECONDS
+    for (let isSecond = false; ; isSecond = true) {
+      const token = await this.#signIn.token()
+      const headers = {
+        authorization: `Bearer ${token}`,
+        ...(idempotencyKey !== undefined && { "x-idempotency-key": idempotencyKey }),
+      }
+      fence?.()
+      try {
+        return decode(method.output, await this.#send({ ...rpc, headers, timeoutSeconds }))
+      } catch (error) {
+        if (isSecond || (error as { code?: unknown }).code !== UNAUTHENTICATED) throw toCloudError(error, effect)
+        // The token was revoked before its end.
+        await this.#signIn.forget(token)
+      }
     }
   }
 

@@ -37,7 +37,7 @@ const INSTANCES = "compute.v1.InstanceService"
 interface Instance {
   metadata: { id: string; name: string; createdAt?: string; labels?: Record<string, string> }
   spec?: { preemptible?: object }
-  status?: { state?: string; networkInterfaces?: { publicIpAddress?: { address?: string } }[] }
+  status?: { state?: string; reconciling?: boolean; networkInterfaces?: { publicIpAddress?: { address?: string } }[] }
 }
 
 interface PublicImage {
@@ -85,7 +85,7 @@ class NebiusCloud implements Cloud {
     const project = await this.#nebius.projectIn(this.#region)
     const found = await this.#find(project, name)
     if (found !== undefined) this.#refuseOther(spec, found)
-    if (found !== undefined && found.status?.state !== "CREATING") return this.#show(found)
+    if (found !== undefined && !isBeingCreated(found)) return this.#show(found)
     // A VM that is being created may still be rejected: the repeated request returns the result.
     const creation = this.#create(spec, project, fence)
     const operation = await (found === undefined ? creation : afterAcceptance(creation))
@@ -122,7 +122,7 @@ class NebiusCloud implements Cloud {
   /** Waits for the VM. A rejected one may be left in the state ERROR, with a disk that is billed: it is deleted. */
   async #follow(operation: Operation, spec: LaunchSpec, project: Project): Promise<void> {
     try {
-      await follow(this.#nebius, operation, this.#options)
+      await follow(this.#nebius, operation, { ...this.#options, startedBy: `${INSTANCES}/Create` })
     } catch (error) {
       if (error instanceof OutcomeUnknownError || !(error instanceof CloudError)) throw error
       const left = await afterAcceptance(this.#find(project, vmName(spec)))
@@ -215,7 +215,7 @@ class NebiusCloud implements Cloud {
       launch: metadata.labels?.[LAUNCH_LABEL] ?? "",
       installation: metadata.labels?.[INSTALLATION_LABEL] ?? "",
       region: this.#region,
-      state: STATES[status?.state ?? ""] ?? "terminating",
+      state: isBeingCreated(instance) ? "booting" : (STATES[status?.state ?? ""] ?? "terminating"),
       createTime: utc(metadata.createdAt),
       // Addresses are written as networks of one address.
       ...(address && { ipAddress: address.replace(/\/\d+$/, "") }),
@@ -227,14 +227,21 @@ class NebiusCloud implements Cloud {
 
 /** All other states mean that the VM is stopping or has stopped; `list` deletes it. */
 const STATES: Readonly<Record<string, CloudVmState>> = {
-  CREATING: "booting",
   UPDATING: "running",
   STARTING: "booting",
   RUNNING: "running",
 }
 
-function hasStopped({ status }: Instance): boolean {
-  return ["STOPPED", "ERROR"].includes(status?.state ?? "")
+/**
+ * Returns true while the operation that creates the VM runs. A new VM is STOPPED at first
+ * (https://docs.nebius.com/compute/virtual-machines/lifecycle); only `reconciling` tells it from one that has stopped.
+ */
+function isBeingCreated({ status: { state = "", reconciling = false } = {} }: Instance): boolean {
+  return state === "CREATING" || (reconciling && (state === "STOPPED" || state === "STARTING"))
+}
+
+function hasStopped(instance: Instance): boolean {
+  return ["STOPPED", "ERROR"].includes(instance.status?.state ?? "") && !isBeingCreated(instance)
 }
 
 function createdAt({ metadata }: PublicImage): number {

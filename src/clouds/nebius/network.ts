@@ -65,7 +65,7 @@ export async function closedGroup(
       await follow(
         nebius,
         (await nebius.call(`${service}/Create`, request, { effect: "change", fence })) as Operation,
-        following,
+        { ...following, startedBy: `${service}/Create` },
       )
     } catch (error) {
       // Another launch was faster.

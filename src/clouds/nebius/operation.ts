@@ -24,8 +24,12 @@ export interface FollowOptions {
 const LOOK_SECONDS = 2
 const FOLLOW_SECONDS = 120
 
-/** Waits for an operation's end. @throws its error, classified; OutcomeUnknownError after a timeout */
-export async function follow(nebius: Nebius, started: Operation, options: FollowOptions): Promise<void> {
+/** Waits for the end of an operation that a method started. @throws its error, classified; OutcomeUnknownError after a timeout */
+export async function follow(
+  nebius: Nebius,
+  started: Operation,
+  options: FollowOptions & { startedBy: string },
+): Promise<void> {
   const { clock = systemClock, lookSeconds = LOOK_SECONDS, followSeconds = FOLLOW_SECONDS } = options
   const deadline = clock.monotonic() + followSeconds
   let operation = started
@@ -35,7 +39,7 @@ export async function follow(nebius: Nebius, started: Operation, options: Follow
       throw new OutcomeUnknownError("OperationPending", message)
     }
     await pause(clock, lookSeconds, new AbortController().signal)
-    const look = nebius.call("common.v1.OperationService/Get", { id: started.id ?? "" })
+    const look = nebius.call("common.v1.OperationService/Get", { id: started.id ?? "" }, { hostOf: options.startedBy })
     operation = (await afterAcceptance(look)) as Operation
   }
   const failure = statusFailure(operation.status)

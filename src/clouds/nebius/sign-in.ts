@@ -50,6 +50,12 @@ export class SignIn {
     return exchange
   }
 
+  /** Drops a token that Nebius does not accept any more. */
+  async forget(token: string): Promise<void> {
+    const kept = this.#token
+    if ((await kept) === token && this.#token === kept) this.#token = undefined
+  }
+
   async #exchange(): Promise<Json> {
     const message = encode(EXCHANGE.input, {
       grantType: "urn:ietf:params:oauth:grant-type:token-exchange",
