@@ -72,7 +72,7 @@ const OPERATION_CODES = [1, 7, 8, 9, 10, 13]
 
 /** Name of a method without its package `nebius`, and the method. */
 const METHODS: ReadonlyMap<string, { name: string; method: DescMethod }> = new Map(
-  [...registry]
+  [...registry()]
     .filter((each) => each.kind === "service")
     .flatMap(({ typeName, methods }) =>
       methods.map((method) => {
@@ -298,7 +298,7 @@ export class NebiusServer {
   }
 
   #encoded(type: DescMessage, json: Json): Uint8Array {
-    const message = fromJson(type, json, { registry })
+    const message = fromJson(type, json, { registry: registry() })
     // "May be absent while the operation is running": of a message that the API does not publish.
     if (type.name === "Operation" && json["status"] === undefined) {
       const typeUrl = "type.googleapis.com/nebius.compute.v1.UnpublishedProgress"
