@@ -1,6 +1,6 @@
-// Builds the price list that Berth ships, from a folder with aws.csv, gcp.csv, azure.csv and regions.csv. Run
-// `scripts/catalogue.ts FOLDER`, or `scripts/catalogue.ts FOLDER --check` to compare without writing. docs/routing.md
-// names the sources of those files.
+// Builds the price list that Berth ships, from a folder with aws.csv, gcp.csv, azure.csv and regions.csv, and from
+// scripts/prices. Run `scripts/catalogue.ts FOLDER`, or `scripts/catalogue.ts FOLDER --check` to compare without writing.
+// docs/routing.md names the sources of those files.
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -12,13 +12,17 @@ import { findSuspects } from "../src/market/catalogue/suspects.ts"
 import { whyUnlaunchable } from "../src/market/catalogue/unlaunchable.ts"
 import type { Machine, Region } from "../src/market/router/table.ts"
 
-const CLOUDS = ["aws", "gcp", "azure"] as const
+const CLOUDS = ["aws", "gcp", "azure", "nebius"] as const
 const COLUMNS =
   "provider,region,instance_type,vcpu,memory_gib,arch,gpu_model,gpu_count,gpu_memory_gib,price_usd_hour,spot_usd_hour"
 const REGION_COLUMNS = "provider,region,macro_region,location"
 
-/** Amazon: at least a minute, Linux by the second. Google: at least a minute. Azure: whole minutes. */
-const MINIMUM_BILLED_SECONDS = { aws: 60, gcp: 60, azure: 60 }
+/** Prices that are short enough to be a part of the repository, by cloud. */
+const OWN_FOLDER = join(import.meta.dirname, "prices")
+const OWN = ["nebius"]
+
+/** Amazon: at least a minute, Linux by the second. Google: at least a minute. Azure: whole minutes. Nebius: by the second. */
+const MINIMUM_BILLED_SECONDS = { aws: 60, gcp: 60, azure: 60, nebius: 1 }
 
 /** GPU and other accelerated types of the source of January 2026. */
 const ACCELERATED = "^(g[0-9]|gr[0-9]|p[0-9]|inf[0-9]|trn1|dl2q)"
@@ -61,6 +65,12 @@ const SOURCES: readonly PriceSource[] = [
     ],
   ),
   source("azure", "fractions of GPUs", "MicrosoftDocs/azure-compute-docs", "2025-12-31", "CC BY 4.0"),
+  source("nebius", "on-demand, spot of H100 and H200", "docs.nebius.com/compute/resources/pricing", "2026-10-01", "facts", [
+    {},
+  ]),
+  source("nebius", "on-demand of L40S; sizes", "skypilot-catalog v7, nebius/vms.csv", "2025-11-20", "Apache-2.0", [
+    { instanceTypes: "^gpu-l40s-" },
+  ]),
 ]
 
 /** Groups that are narrower than a macro-region, by the clouds' own names. `eea`: regions where the GDPR is law. */
@@ -83,9 +93,12 @@ function source(
 
 /** Reads the folder. @throws Error that names the file and line of an unexpected value */
 export function priceListOf(folder: string): PriceList {
-  const regions = csv(join(folder, "regions.csv"), REGION_COLUMNS).map(regionOf).sort(compareRegions)
+  const regions = [folder, OWN_FOLDER]
+    .flatMap((from) => csv(join(from, "regions.csv"), REGION_COLUMNS).map(regionOf))
+    .sort(compareRegions)
   const regionNumbers = new Map(regions.map(({ cloud, name }, index) => [`${cloud}/${name}`, index]))
-  const rows = CLOUDS.flatMap((cloud) => csv(join(folder, `${cloud}.csv`), COLUMNS)).flatMap((cells) => {
+  const fileOf = (cloud: string) => join(OWN.includes(cloud) ? OWN_FOLDER : folder, `${cloud}.csv`)
+  const rows = CLOUDS.flatMap((cloud) => csv(fileOf(cloud), COLUMNS)).flatMap((cells) => {
     const row = rowOf(cells, regionNumbers)
     return row.onDemand === 0 && row.spot === 0 ? [] : [row]
   })

@@ -6,6 +6,7 @@ import { runInstancesInput } from "../src/clouds/aws/request.ts"
 import { buildMachine } from "../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../src/clouds/cloud.ts"
 import { buildInstance } from "../src/clouds/gcp/machine.ts"
+import { buildInstance as buildNebiusInstance } from "../src/clouds/nebius/request.ts"
 import { chooseBootDisk } from "../src/clouds/machines/disk.ts"
 import {
   type CloudMachines,
@@ -26,7 +27,7 @@ import { rankPlacements } from "../src/market/router/route.ts"
 
 export const PAGE = join(import.meta.dirname, "..", "docs", "machines.md")
 
-const CLOUDS = ["aws", "gcp", "azure"] as const
+const CLOUDS = ["aws", "gcp", "azure", "nebius"] as const
 export type CloudName = (typeof CLOUDS)[number]
 
 /** Requests that create a VM, by cloud. */
@@ -43,6 +44,13 @@ const REQUESTS: Requests = {
     }
     return buildMachine(spec, place, {})
   },
+  nebius: (spec) =>
+    buildNebiusInstance(spec, {
+      projectId: "project-e00abc",
+      subnetId: "vpcsubnet-e00abc",
+      securityGroupId: "vpcsecuritygroup-e00abc",
+      imageId: "computeimage-e00abc",
+    }),
 }
 
 /** Request that creates a VM of a family, at the family's first offer. */

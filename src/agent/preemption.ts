@@ -1,5 +1,5 @@
 import { request } from "undici"
-import type { SpotNotice } from "../clouds/definition.ts"
+import type { MetadataNotice } from "../clouds/definition.ts"
 import { DEFINITIONS, type VmCloud } from "../clouds/definitions.ts"
 import { type Clock, timestamp } from "../core/apis/clock.ts"
 import type { Logger } from "../core/apis/logger.ts"
@@ -32,9 +32,16 @@ export interface PreemptionNotice {
 /** Returns true if the metadata service reports a preemption. Rejects if it does not answer. */
 type Ask = () => Promise<boolean>
 
+/** Returns the notice that a shutdown of the VM is, now; undefined on a VM whose cloud announces a preemption otherwise. */
+export function shutdownNotice(cloud: VmCloud | undefined, clock: Clock): PreemptionNotice | undefined {
+  const notice = cloud && DEFINITIONS[cloud].vms.spot.notice
+  if (notice?.by !== "shutdown") return undefined
+  return { time: timestamp(clock.now()), containerSeconds: notice.containerSeconds }
+}
+
 /**
- * Resolves with the cloud's preemption notice; undefined if the signal is aborted before. Requests that fail are
- * retried. Without an answer the VM just ends without a notice.
+ * Resolves with the notice of the metadata service; undefined if the signal is aborted before, or if the cloud gives none
+ * there. Requests that fail are retried. Without an answer the VM just ends without a notice.
  */
 export async function preemptionNotice(
   options: PreemptionOptions,
@@ -42,6 +49,7 @@ export async function preemptionNotice(
 ): Promise<PreemptionNotice | undefined> {
   const { cloud, clock, logger, url = METADATA_URL } = options
   const { notice } = DEFINITIONS[cloud].vms.spot
+  if (notice.by !== "metadata") return undefined
   const ask = asker(notice, url, clock)
   for (let failures = 0; !signal.aborted; ) {
     try {
@@ -56,7 +64,7 @@ export async function preemptionNotice(
   return undefined
 }
 
-function asker({ path, headers, token, isIn }: SpotNotice, url: string, clock: Clock): Ask {
+function asker({ path, headers, token, isIn }: MetadataNotice, url: string, clock: Clock): Ask {
   if (token === undefined) return async () => isIn(await get(`${url}${path}`, { method: "GET", headers }))
   let known: { value: string; until: number } | undefined
   const newToken = async (): Promise<string> => {

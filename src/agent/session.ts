@@ -11,7 +11,7 @@ import { GatewayClient } from "./gateway-client.ts"
 import { GatewayError, RefusedError, retrySeconds } from "./gateway-connection.ts"
 import { isKept } from "./idle.ts"
 import { LAST_REPORT_SECONDS, leaveSeconds } from "./leaving.ts"
-import { preemptionNotice } from "./preemption.ts"
+import { type PreemptionNotice, preemptionNotice, shutdownNotice } from "./preemption.ts"
 import { Reporter, Shipper } from "./report.ts"
 import { cutMessage, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
@@ -84,8 +84,14 @@ export class Session {
       HEARTBEAT_SECONDS,
     )
     const onLeave = (): void => {
-      this.#stop.abort(leave.signal.reason satisfies StopCause)
-      this.#hurry.abort(leaveSeconds(leave.signal.reason as LeaveCause, context))
+      const cause = leave.signal.reason as LeaveCause
+      const notice = cause === "shutdown" ? shutdownNotice(config.spotCloud, clock) : undefined
+      if (notice === undefined) {
+        this.#stop.abort(cause satisfies StopCause)
+        this.#hurry.abort(leaveSeconds(cause, context))
+      } else {
+        this.#onPreemption(notice)
+      }
     }
     // While the VM waits for another job, nothing may hold this one's secrets.
     this.#cancels.push(whenAborted(leave.signal, onLeave))
@@ -157,15 +163,16 @@ export class Session {
     const { config, clock, logger, metadataUrl: url } = this.#context
     if (config.spotCloud === undefined) return
     const options = { cloud: config.spotCloud, clock, logger, ...(url !== undefined && { url }) }
-    const watch = preemptionNotice(options, this.#quit.signal).then((notice) => {
-      if (notice === undefined) return
-      logger.warn({ ...notice }, "the cloud preempts this VM")
-      this.#disk.update({ preemptionNotice: notice.time })
-      this.#reporter.wake()
-      this.#stop.abort("preempted" satisfies StopCause)
-      this.#hurry.abort(notice.containerSeconds)
-    })
+    const watch = preemptionNotice(options, this.#quit.signal).then((notice) => notice && this.#onPreemption(notice))
     this.#loops.push(watch)
+  }
+
+  #onPreemption(notice: PreemptionNotice): void {
+    this.#context.logger.warn({ ...notice }, "the cloud preempts this VM")
+    this.#disk.update({ preemptionNotice: notice.time })
+    this.#reporter.wake()
+    this.#stop.abort("preempted" satisfies StopCause)
+    this.#hurry.abort(notice.containerSeconds)
   }
 
   async #fetchWorkdir(workdir: Workdir, signal: AbortSignal): Promise<void> {

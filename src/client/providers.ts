@@ -107,6 +107,42 @@ export const PROVIDERS: Readonly<Record<Schemas["ConnectionRecord"]["type"], Pro
       }
     }
   },
+  "nebius": {
+    "label": "Nebius",
+    "forms": [
+      [
+        "service_account_id",
+        "projects",
+        "public_key_id",
+        "private_key"
+      ],
+      [
+        "service_account_id",
+        "projects"
+      ]
+    ],
+    "fields": {
+      "service_account_id": {
+        "label": "Service account id",
+        "flag": "--service-account-id <id>",
+        "help": "service account; without a key, Berth signs in by its own tokens"
+      },
+      "projects": {
+        "label": "Project ids",
+        "flag": "--projects <ids>",
+        "help": "projects, one for each region"
+      },
+      "public_key_id": {
+        "label": "Public key id",
+        "flag": "--public-key-id <id>",
+        "help": "id of the authorized key"
+      },
+      "private_key": {
+        "label": "Private key",
+        "format": "PEM"
+      }
+    }
+  },
   "cloudflare": {
     "label": "Cloudflare R2",
     "forms": [
@@ -176,7 +212,8 @@ export const PROVIDERS: Readonly<Record<Schemas["ConnectionRecord"]["type"], Pro
 export const CLOUDS = [
   "aws",
   "gcp",
-  "azure"
+  "azure",
+  "nebius"
 ] as const
 
 /** Names of the clouds that a job may name: those with VMs, and the machines that people own. */
@@ -184,5 +221,6 @@ export const JOB_CLOUDS = [
   "aws",
   "gcp",
   "azure",
+  "nebius",
   "own"
 ] as const

@@ -1229,7 +1229,7 @@ export interface components {
             priority?: number | null;
             concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
             /** @description Clouds on which the job may run: aws, gcp, azure, and own for machines of your own. Default: any. */
-            cloud?: ("aws" | "gcp" | "azure" | "own")[] | null;
+            cloud?: ("aws" | "gcp" | "azure" | "nebius" | "own")[] | null;
             /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
              * @default onDemand
@@ -2099,7 +2099,7 @@ export interface components {
             /** @description A region or macro-region (us, eu, asia …), or several. */
             region?: string | string[] | null;
             /** @description Cloud on which the jobs may run, or several. Default: any. */
-            cloud?: ("aws" | "gcp" | "azure" | "own") | ("aws" | "gcp" | "azure" | "own")[] | null;
+            cloud?: ("aws" | "gcp" | "azure" | "nebius" | "own") | ("aws" | "gcp" | "azure" | "nebius" | "own")[] | null;
             name?: null;
             namePrefix?: null;
             after?: null;
@@ -2810,6 +2810,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             username?: null;
@@ -2896,6 +2904,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             username?: null;
@@ -2977,6 +2993,14 @@ export interface components {
             /** @description Field of another type. */
             service_account?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             username?: null;
@@ -3022,6 +3046,95 @@ export interface components {
             client_secret?: null;
             subscription_id: unknown;
         };
+        /** @description New connection of type nebius. */
+        NebiusConnectionCreation: ({
+            /** @description Unique in the project. */
+            name: string;
+            /** @enum {string} */
+            type: "nebius";
+            /** @description Id of the service account. */
+            service_account_id: string;
+            /** @description Ids of the projects for VMs, separated by commas. Each is in one region. */
+            projects: string;
+            /** @description Id of the authorized key. */
+            public_key_id?: string | null;
+            /** @description Private key of the authorized key, in PEM form. */
+            private_key?: string | null;
+            /** @description Existing network of the VMs: VPC, VPC network or virtual network. Default: depends on the cloud. */
+            network?: string | null;
+            /** @description Existing subnets of the VMs, by region. With this field, VMs start only in these regions. Default: any. */
+            subnets?: {
+                [key: string]: string[];
+            } | null;
+            /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
+            public_address?: boolean | null;
+            /** @description Disk of each VM. */
+            disk?: {
+                /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
+                size?: string | null;
+                /**
+                 * @description The cloud's name of the disk type. Default: depends on the cloud.
+                 * @enum {string|null}
+                 */
+                type?: "NETWORK_SSD" | null;
+            } | null;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        } & ((unknown | {
+            subnets: unknown;
+        }) & {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "nebius";
+        })) | {
+            service_account_id: unknown;
+            projects: unknown;
+            public_key_id: unknown;
+            private_key: unknown;
+        } | {
+            service_account_id: unknown;
+            projects: unknown;
+            public_key_id?: null;
+            private_key?: null;
+        };
         /** @description New connection of type cloudflare. */
         CloudflareConnectionCreation: {
             /** @description Unique in the project. */
@@ -3055,6 +3168,14 @@ export interface components {
             client_secret?: null;
             /** @description Field of another type. */
             subscription_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
             /** @description Field of another type. */
             username?: null;
             /** @description Field of another type. */
@@ -3114,6 +3235,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             network?: null;
@@ -3170,6 +3299,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             network?: null;
@@ -3191,7 +3328,7 @@ export interface components {
             organization_id?: string | null;
         };
         /** @description New connection, with all fields of its type. */
-        ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
+        ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["NebiusConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
         ConnectionRecord: {
             /** @description UUID. */
             id: string;
@@ -3200,7 +3337,7 @@ export interface components {
              * @description Provider of the account.
              * @enum {string}
              */
-            type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github";
+            type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
             created_at: string;
             /** @description Null unless the caller is an admin. */
             access_key_id: string | null;
@@ -3224,6 +3361,14 @@ export interface components {
             client_secret?: string | null;
             /** @description Null unless the caller is an admin. */
             subscription_id?: string | null;
+            /** @description Null unless the caller is an admin. */
+            service_account_id?: string | null;
+            /** @description Null unless the caller is an admin. */
+            projects?: string | null;
+            /** @description Null unless the caller is an admin. */
+            public_key_id?: string | null;
+            /** @description Null unless an admin gets this one connection. */
+            private_key?: string | null;
             /** @description Null unless the caller is an admin. */
             account_id?: string | null;
             /** @description Null unless the caller is an admin. */
@@ -3310,7 +3455,7 @@ export interface components {
              * @description Provider of the account.
              * @enum {string}
              */
-            type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github";
+            type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
             created_at: string;
         };
         /** @description A page, or the plain array for view=summary. */
@@ -3376,6 +3521,14 @@ export interface components {
             client_secret?: null;
             /** @description Field of another type. */
             subscription_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
             /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
@@ -3453,6 +3606,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             username?: null;
@@ -3526,6 +3687,95 @@ export interface components {
             /** @description Field of another type. */
             service_account?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description Change of a connection of type nebius. */
+        NebiusConnectionChange: {
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
+            identity?: Record<string, never> | null;
+            /** @enum {string|null} */
+            type?: "nebius" | null;
+            /** @description Id of the service account. */
+            service_account_id?: string | null;
+            /** @description Ids of the projects for VMs, separated by commas. Each is in one region. */
+            projects?: string | null;
+            /** @description Id of the authorized key. */
+            public_key_id?: string | null;
+            /** @description Private key of the authorized key, in PEM form. */
+            private_key?: string | null;
+            /** @description Existing network of the VMs: VPC, VPC network or virtual network. Default: depends on the cloud. */
+            network?: string | null;
+            /** @description Existing subnets of the VMs, by region. With this field, VMs start only in these regions. Default: any. */
+            subnets?: {
+                [key: string]: string[];
+            } | null;
+            /** @description False: VMs get no public IP address, and need another way out, such as a NAT gateway. Default: true. */
+            public_address?: boolean | null;
+            /** @description Disk of each VM. */
+            disk?: {
+                /** @description Minimum size of the disk. Default: depends on the cloud. A job can require more. */
+                size?: string | null;
+                /**
+                 * @description The cloud's name of the disk type. Default: depends on the cloud.
+                 * @enum {string|null}
+                 */
+                type?: "NETWORK_SSD" | null;
+            } | null;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             username?: null;
@@ -3582,6 +3832,14 @@ export interface components {
             client_secret?: null;
             /** @description Field of another type. */
             subscription_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
             /** @description Field of another type. */
             username?: null;
             /** @description Field of another type. */
@@ -3648,6 +3906,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             network?: null;
@@ -3711,6 +3977,14 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
             network?: null;
@@ -3732,7 +4006,7 @@ export interface components {
             organization_id?: string | null;
         };
         /** @description Changes of a connection: fields of its type. Null removes a setting of VMs. */
-        ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
+        ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["NebiusConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
         /** @description Result of a check. */
         ConnectionCheck: {
             /** @description Name of the connection. */
@@ -4259,7 +4533,7 @@ export interface components {
             /** @description Id of the connection that found the resource. */
             connection_id: string;
             /** @enum {string} */
-            connection_type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github";
+            connection_type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
             /**
              * @description Platform of the resource.
              * @example s3
@@ -4274,6 +4548,7 @@ export interface components {
              * @example aws
              * @example gcp
              * @example azure
+             * @example nebius
              */
             platform: string;
             /**
@@ -8399,7 +8674,7 @@ export interface operations {
                 /** @description Region or group of regions; may be repeated. */
                 region?: string[];
                 /** @description Cloud; may be repeated. */
-                cloud?: ("aws" | "gcp" | "azure" | "own")[];
+                cloud?: ("aws" | "gcp" | "azure" | "nebius" | "own")[];
                 /** @description Empty: any. */
                 architecture?: "amd64" | "arm64" | "";
                 provisioning?: "onDemand" | "spot" | "spotFirst";

@@ -112,8 +112,19 @@ export interface SpotDefinition {
   largestDiscount?: number
 }
 
-/** Announcement of a preemption by the metadata service of a VM. The agent polls it. */
-export interface SpotNotice {
+/** Announcement of a preemption on the VM itself. */
+export type SpotNotice = MetadataNotice | ShutdownNotice
+
+/** The cloud shuts the VM down some time before it stops it: the system sends SIGTERM to the agent. */
+export interface ShutdownNotice {
+  by: "shutdown"
+  /** Seconds from the signal for the container: without the time for uploads and the last report. */
+  containerSeconds: number
+}
+
+/** Announcement by the metadata service. The agent polls it. */
+export interface MetadataNotice {
+  by: "metadata"
   /** Seconds from the notice for the container: without the time for uploads and the last report, and between two polls. */
   containerSeconds: number
   path: string

@@ -2,8 +2,11 @@ import { readFileSync } from "node:fs"
 import { readdir } from "node:fs/promises"
 import { createRequire } from "node:module"
 import { join } from "node:path"
+import { fromJson } from "@bufbuild/protobuf"
+import { createValidator } from "@bufbuild/protovalidate"
 import { describe, expect, test } from "vitest"
 import { goldenRequests, machinesPage, PAGE } from "../../scripts/machines-page.ts"
+import { type Json, methodOf, registry } from "../../src/clouds/nebius/api.ts"
 import { objectFaults } from "./arm-description.ts"
 import { matchRequest, requestFaults } from "./gce-description.ts"
 
@@ -27,6 +30,13 @@ describe("the launch request", () => {
     const insert = matchRequest("POST", "/compute/v1/projects/p/zones/z/instances")
     if (insert === undefined) throw new Error("the description has no Instances.Insert")
     expect(requestFaults(insert, new URLSearchParams(), request)).toEqual([])
+  })
+
+  test.each(all.filter(({ cloud }) => cloud === "nebius"))("is described by Nebius, and powers off for good: $file", ({ request }) => {
+    const { input } = methodOf("compute.v1.InstanceService/Create")
+    const message = fromJson(input, request as Json, { registry: registry() })
+    expect(createValidator({ registry: registry() }).validate(input, message)).toMatchObject({ kind: "valid" })
+    expect(request).toMatchObject({ spec: { recoveryPolicy: "FAIL" } })
   })
 
   test.each(all.filter(({ cloud }) => cloud === "azure"))("is described by Azure's SDK: $file", ({ request }) => {

@@ -68,12 +68,18 @@ const KINDS: Record<ConnectionType, Record<string, string>> = {
   aws: { access_key_id: KEY_ID, secret_access_key: SECRET_KEY },
   gcp: { gcp_project_id: "acme-project-1", keyfile_json: keyfile() },
   azure: { tenant_id: UUID, client_id: UUID, client_secret: `${CANARY}~secret`, subscription_id: UUID },
+  nebius: {
+    service_account_id: "serviceaccount-e00abc",
+    projects: "project-e00abc",
+    public_key_id: "publickey-e00abc",
+    private_key: `-----BEGIN PRIVATE KEY-----\n${CANARY}\n-----END PRIVATE KEY-----\n`,
+  },
   cloudflare: { account_id: "0123456789abcdef".repeat(2), access_key_id: "ID-OF-THE-KEY", secret_access_key: CANARY },
   dockerhub: { username: "acme-registry", token: `dckr_pat_${CANARY}` },
   github: { username: "acme-bot", token: `ghp_${CANARY}` },
 }
 const TYPES = Object.keys(KINDS) as ConnectionType[]
-const SECRETS = ["secret_access_key", "keyfile_json", "client_secret", "token"]
+const SECRETS = ["secret_access_key", "keyfile_json", "client_secret", "private_key", "token"]
 
 const aws = (name = "my-aws"): Record<string, unknown> => ({ name, type: "aws", ...KINDS.aws })
 

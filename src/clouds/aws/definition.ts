@@ -77,6 +77,7 @@ export const aws = {
       // By IMDSv2. The document exists once the instance will be stopped or terminated
       // (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html).
       notice: {
+        by: "metadata",
         // Of 120 s, 5 may pass before the agent sees the notice, and 30 are for uploads.
         containerSeconds: 85,
         path: "/latest/meta-data/spot/instance-action",

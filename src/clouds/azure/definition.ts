@@ -103,6 +103,7 @@ export const azure = {
     spot: {
       // https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
       notice: {
+        by: "metadata",
         // Of 30 s, 5 may pass before the agent sees the notice, and 10 are for uploads.
         containerSeconds: 15,
         path: "/metadata/scheduledevents?api-version=2020-07-01",

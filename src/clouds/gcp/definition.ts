@@ -118,6 +118,7 @@ export const gcp = {
     spot: {
       // https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption
       notice: {
+        by: "metadata",
         // Of 30 s, 5 may pass before the agent sees the notice, and 10 are for uploads.
         containerSeconds: 15,
         path: "/computeMetadata/v1/instance/preempted",

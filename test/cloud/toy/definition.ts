@@ -40,7 +40,9 @@ export const toy = {
     addressUsd: { onDemand: 0.01, spot: 0.01 },
     systems: { cpu: "ubuntu", gpu: "ubuntu" },
     serviceAddresses: [],
-    spot: { notice: { containerSeconds: 20, path: "/notice", headers: {}, isIn: (text) => text === "yes" } },
+    spot: {
+      notice: { by: "metadata", containerSeconds: 20, path: "/notice", headers: {}, isIn: (text) => text === "yes" },
+    },
     rejections: [],
     createsLate: false,
   },
