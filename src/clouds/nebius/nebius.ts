@@ -85,8 +85,9 @@ class NebiusCloud implements Cloud {
     const project = await this.#nebius.projectIn(this.#region)
     const found = await this.#find(project, name)
     if (found !== undefined) this.#refuseOther(spec, found)
-    if (found !== undefined && !isBeingCreated(found)) return this.#show(found)
-    // A VM that is being created may still be rejected: the repeated request returns the result.
+    if (found !== undefined && !isBeingCreated(found) && !hasStopped(found)) return this.#show(found)
+    // A VM that is being created may still be rejected, and a rejected one is left stopped. The repeated request returns
+    // the result.
     const creation = this.#create(spec, project, fence)
     const operation = await (found === undefined ? creation : afterAcceptance(creation))
     if (operation !== undefined) await this.#follow(operation, spec, project)
