@@ -132,7 +132,10 @@ const NOT_ON_CREATION = [3, 5, 8]
 /** Returns fields that are unknown, deprecated, not to be set, or have a value that their enum does not have. */
 function fieldViolations(visited: Visited): FieldViolation[] {
   const { type, message, path } = visited
-  const unknown = (message.$unknown ?? []).map(({ no }) => ({ field: within(path, String(no)), message: "unknown field" }))
+  const unknown = (message.$unknown ?? []).map(({ no }) => ({
+    field: within(path, String(no)),
+    message: "unknown field",
+  }))
   if (type.typeName === AnySchema.typeName) return [...unknown, ...packedViolations(message as Any, path)]
   return [...unknown, ...type.fields.filter((field) => isFieldSet(message, field)).flatMap(usesOf(visited))]
 }
