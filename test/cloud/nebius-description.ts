@@ -78,7 +78,7 @@ export function refusalOf(fault: FaultKind): Refusal {
     case "forbidden":
       return refusal("PERMISSION_DENIED", "Permission denied", "permissionDenied", { resourceId: "project" })
     case "invalid":
-      return badRequest([{ field: "spec.boot_disk", message: "the stand-in was told to refuse it" }])
+      return badRequest([{ field: "spec.boot_disk", message: "the stand-in refuses it, as planned" }])
     default:
       return new Refusal(status.UNAVAILABLE, "upstream connect error or disconnect/reset before headers")
   }

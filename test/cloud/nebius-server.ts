@@ -80,16 +80,16 @@ export class NebiusServer {
   readonly images: NebiusImage[]
   /** Errors with which the operation of a creation ends, by instance type or project. */
   readonly createErrors = new Map<string, Refusal>()
-  /** What a failed creation leaves: users report a stopped VM (https://github.com/dstackai/dstack/issues/2977). */
+  /** Rest of a failed creation: users report a stopped VM (https://github.com/dstackai/dstack/issues/2977). */
   afterFailure: "stopped" | "error" | "nothing" = "stopped"
   /**
    * State of a VM that is being created. Users report STOPPED, with `reconciling`
    * (https://docs.nebius.com/compute/virtual-machines/lifecycle); the description also has CREATING.
    */
   firstState: "STOPPED" | "CREATING" = "STOPPED"
-  /** What becomes of an operation when another one is asked for. The README allows both; a refusal is harder. */
+  /** Fate of an operation when another one is asked for. The README allows both; a refusal is harder. */
   conflicts: "refuse" | "abort" = "refuse"
-  /** What a used idempotency key with another request gets. The README does not say: it may not look at the request. */
+  /** Answer to a used idempotency key with another request. The README does not say: it may not look at the request. */
   changedRequest: "refuse" | "ignore" = "refuse"
   /** Role of the caller in each project and in the tenant; undefined: editor everywhere. */
   permissions: ReadonlyMap<string, "viewer" | "editor"> | undefined
@@ -169,7 +169,7 @@ export class NebiusServer {
     }
   }
 
-  /** Stops a preemptible VM. No operation and no field tells why (the description has none). */
+  /** Stops a preemptible VM. No operation and no field says why (the description has none). */
   preempt(id: string): void {
     const vm = this.#vms.get(id)
     if (vm?.spec.preemptible === undefined) throw new RangeError(`${id} is no preemptible VM`)
@@ -265,7 +265,7 @@ export class NebiusServer {
     throw badRequest([{ field: "x-idempotency-key", message: "was used for another request" }])
   }
 
-  /** @throws Refusal of a caller without the role. A project that does not exist gives rights to nobody. */
+  /** @throws Refusal of a caller without the role. A project that does not exist gives no rights. */
   #authorize(name: string, json: Json): void {
     const { parentId, id, metadata } = json as Json & { metadata?: Json }
     const place = this.#placeOf(String(parentId ?? metadata?.["parentId"] ?? id ?? ""))
@@ -480,7 +480,7 @@ export class NebiusServer {
     this.machines.start(id, { name, launch, userData, powerOff: () => this.powerOff(id) })
   }
 
-  /** Deletes a VM and its managed disk. A VM that runs is billed until it is gone, which the documents do not say. */
+  /** Deletes a VM and its managed disk. A VM that runs is billed until it is deleted, which the documents do not say. */
   #delete(call: Call): Json {
     const id = String(call.json["id"])
     const vm = this.#vm(id)

@@ -42,7 +42,10 @@ export function encode(type: DescMessage, json: Json): Uint8Array {
 }
 
 /** Knows each message in `Any`: those that the API does not publish as empty ones. */
-const lenient: typeof registry = { ...registry, getMessage: (typeName) => registry.getMessage(typeName) ?? { ...EmptySchema, typeName } }
+const lenient: typeof registry = {
+  ...registry,
+  getMessage: (typeName) => registry.getMessage(typeName) ?? { ...EmptySchema, typeName },
+}
 
 /** Reads a message. Fields and messages that this version of the API does not have are left out. */
 export function decode(type: DescMessage, bytes: Uint8Array): Json {

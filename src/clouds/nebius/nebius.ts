@@ -235,7 +235,7 @@ const STATES: Readonly<Record<string, CloudVmState>> = {
 
 /**
  * Returns true while the operation that creates the VM runs. A new VM is STOPPED at first
- * (https://docs.nebius.com/compute/virtual-machines/lifecycle); only `reconciling` tells it from one that has stopped.
+ * (https://docs.nebius.com/compute/virtual-machines/lifecycle); one that has stopped has no `reconciling`.
  */
 function isBeingCreated({ status: { state = "", reconciling = false } = {} }: Instance): boolean {
   return state === "CREATING" || (reconciling && (state === "STOPPED" || state === "STARTING"))
