@@ -19,7 +19,9 @@ const EXCEPTIONS: readonly [files: RegExp, why: string][] = [
 ]
 
 /** Names of the providers with VMs or buckets. Docker Hub and GitHub are also what images and addresses name. */
-const NAMES = Object.entries(DEFINITIONS).flatMap(([name, definition]) => ("buckets" in definition ? [name] : []))
+const NAMES = Object.entries(DEFINITIONS).flatMap(([name, definition]) =>
+  "buckets" in definition || "vms" in definition ? [name] : [],
+)
 const capital = (name: string) => name.charAt(0).toUpperCase() + name.slice(1)
 const NAME = new RegExp(
   `(?<![A-Za-z])(${NAMES.flatMap((name) => [name, name.toUpperCase()]).join("|")})(?![a-z])` +

@@ -15,7 +15,7 @@ import { Metadata, status } from "@grpc/grpc-js"
 import { encode, type Json, messageType, registry } from "../../src/clouds/nebius/api.ts"
 import type { FaultKind } from "./faults.ts"
 
-const validator = createValidator({ registry })
+const validator = createValidator({ registry: registry() })
 
 /** Error with which Nebius refuses a call, or with which an operation ends. */
 export class Refusal extends Error {
@@ -97,7 +97,7 @@ export function readStrictly(
   const message = fromBinary(input, bytes)
   const violations = strictly(input, message, name === "Create")
   const hasUnpublished = violations.some(({ message: text }) => text === UNPUBLISHED)
-  return { json: hasUnpublished ? {} : (toJson(input, message, { registry }) as Json), violations }
+  return { json: hasUnpublished ? {} : (toJson(input, message, { registry: registry() }) as Json), violations }
 }
 
 /** Returns what is wrong with an answer of the stand-in, which must keep to the description too. */
@@ -144,7 +144,7 @@ const within = (path: string, name: string): string => (path === "" ? name : `${
 
 /** Returns a function that says what is wrong with a field that is set. */
 function usesOf({ type, message, path, isCreation }: Visited): (field: DescField) => FieldViolation[] {
-  const behavior = registry.getExtension("nebius.field_behavior")
+  const behavior = registry().getExtension("nebius.field_behavior")
   return (field) => {
     const at = within(path, field.name)
     const behaviors = (behavior && (getOption(field, behavior) as number[])) ?? []
@@ -171,8 +171,8 @@ function valuesOf(kind: string, value: unknown): unknown[] {
 
 /** Returns what is wrong with the message in an `Any`: a price is asked for by the request of a creation. */
 function packedViolations(packed: Any, path: string): FieldViolation[] {
-  const message = anyUnpack(packed, registry)
-  const type = message && registry.getMessage(message.$typeName)
+  const message = anyUnpack(packed, registry())
+  const type = message && registry().getMessage(message.$typeName)
   if (message === undefined || type === undefined) return [{ field: path, message: UNPUBLISHED }]
   return strictly(type, message, /[.]Create[A-Za-z]+Request$/.test(type.typeName)).map((each) => ({
     ...each,

@@ -19,7 +19,7 @@ export type Outcome = Uint8Array | Refusal | "reset" | "silence"
 
 /** Name of a method without its package `nebius`, and the method. */
 export const METHODS: ReadonlyMap<string, { name: string; method: DescMethod }> = new Map(
-  [...registry]
+  [...registry()]
     .filter((each) => each.kind === "service")
     .flatMap(({ typeName, methods }) =>
       methods.map((method) => {

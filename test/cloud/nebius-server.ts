@@ -238,7 +238,7 @@ export class NebiusServer {
   }
 
   #encoded(type: DescMessage, json: Json): Uint8Array {
-    const message = fromJson(type, json, { registry })
+    const message = fromJson(type, json, { registry: registry() })
     // "May be absent while the operation is running": of a message that the API does not publish.
     if (type.name === "Operation" && json["status"] === undefined) {
       const typeUrl = "type.googleapis.com/nebius.compute.v1.UnpublishedProgress"

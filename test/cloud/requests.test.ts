@@ -34,8 +34,8 @@ describe("the launch request", () => {
 
   test.each(all.filter(({ cloud }) => cloud === "nebius"))("is described by Nebius, and powers off for good: $file", ({ request }) => {
     const { input } = methodOf("compute.v1.InstanceService/Create")
-    const message = fromJson(input, request as Json, { registry })
-    expect(createValidator({ registry }).validate(input, message)).toMatchObject({ kind: "valid" })
+    const message = fromJson(input, request as Json, { registry: registry() })
+    expect(createValidator({ registry: registry() }).validate(input, message)).toMatchObject({ kind: "valid" })
     expect(request).toMatchObject({ spec: { recoveryPolicy: "FAIL" } })
   })
 

@@ -7,11 +7,12 @@
  *   present price, which is never above on-demand.
  * - Azure (https://azure.microsoft.com/pricing/details/virtual-machines/linux/): by the second. A spot machine at its present price, at
  *   most the VM's maximum price.
+ * - Nebius (https://docs.nebius.com/compute/resources/pricing): by the second. Preemptible VMs at their present price.
  */
 
 /** VM as its cloud knows it. */
 export interface BilledVm {
-  cloud: "aws" | "gcp" | "azure"
+  cloud: "aws" | "gcp" | "azure" | "nebius"
   isSpot: boolean
   /** Unix times, seconds. */
   begin: number
@@ -29,7 +30,7 @@ const HOUR = 3600
 
 /** Returns the dollars that a cloud bills for a VM in each calendar month (UTC), such as `2026-11`. */
 export function billOf(vm: BilledVm): Map<string, number> {
-  const shortest = vm.cloud === "azure" ? 0 : MINUTE
+  const shortest = vm.cloud === "azure" || vm.cloud === "nebius" ? 0 : MINUTE
   // A minimum extends the last second.
   const end = Math.max(vm.end, vm.begin + shortest)
   const isFree = vm.cloud === "aws" && vm.isSpot && vm.isInterrupted && vm.end - vm.begin < HOUR

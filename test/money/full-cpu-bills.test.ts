@@ -3,6 +3,7 @@ import { runInstancesInput } from "../../src/clouds/aws/request.ts"
 import { buildMachine } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
 import { buildInstance } from "../../src/clouds/gcp/machine.ts"
+import { buildInstance as buildNebiusInstance } from "../../src/clouds/nebius/request.ts"
 import type { JobSpec } from "../../src/core/apis/job.ts"
 import type { Launch } from "../../src/core/apis/launch.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
@@ -24,10 +25,12 @@ import {
   type ArmRequest,
   type Ec2Request,
   type GceRequest,
+  type NebiusRequest,
   type PublicPrices,
   priceOfArm,
   priceOfEc2,
   priceOfGce,
+  priceOfNebius,
   type SoldAs,
   sustainedVcpus,
 } from "./public-prices.ts"
@@ -48,6 +51,7 @@ const SETTINGS: Readonly<Record<string, readonly VmSettings[]>> = {
   aws: [{}, { disk: { type: "gp2", size: "30Gi" } }, { publicAddress: false }],
   gcp: [{}, { disk: { type: "pd-ssd", size: "20Gi" } }, { publicAddress: false }],
   azure: [{}, { disk: { type: "Premium_LRS" } }, { disk: { type: "Standard_LRS", size: "100Gi" } }],
+  nebius: [{}, { disk: { size: "30Gi" } }, { publicAddress: false }],
 }
 
 /** Returns the prices of a VM by its launch request. */
@@ -59,6 +63,10 @@ function publicPrices(spec: LaunchSpec, sold: SoldAs): PublicPrices {
     return priceOfEc2(request as Ec2Request, sold)
   }
   if (offer.cloud === "gcp") return priceOfGce(buildInstance(spec, `${offer.region}-a`, {}) as GceRequest, sold)
+  if (offer.cloud === "nebius") {
+    const place = { projectId: "p", subnetId: "s", securityGroupId: "g", imageId: "i" }
+    return priceOfNebius(buildNebiusInstance(spec, place) as unknown as NebiusRequest, sold)
+  }
   return priceOfArm(buildMachine(spec, { subnetId: "s", securityGroupId: "g" }, {}) as ArmRequest, sold)
 }
 
@@ -156,14 +164,14 @@ interface Asked {
 function ask(random: () => number, regions: readonly string[]): Asked {
   const pick = <T>(items: readonly T[]) => items[Math.floor(random() * items.length)] as T
   const chance = (part: number) => random() < part
-  const cloud = pick(["aws", "gcp", "azure"] as const)
+  const cloud = pick(["aws", "gcp", "azure", "nebius"] as const)
   const cpu = pick(["0.1", "0.2", "0.25", "0.4", "400m", "500m", "1", "1", "2", "4", "16", "64"])
   const memory = pick([undefined, "256Mi", "512Mi", "1Gi", "2Gi", "4Gi", "15Gi", "60Gi"])
   const disk = pick([undefined, undefined, "20Gi", "200Gi", "1Ti"])
   const gpu = pick([undefined, undefined, undefined, undefined, { model: "T4" }, { count: 8, model: "H100" }])
   const usd = (most: number) => Math.round(random() ** 3 * most * 1e4) / 1e4 + 0.002
   const spec: Partial<JobSpec> = {
-    cloud: chance(0.6) ? [cloud] : ["aws", "gcp", "azure"],
+    cloud: chance(0.6) ? [cloud] : ["aws", "gcp", "azure", "nebius"],
     ...(chance(0.5) && { region: [pick(regions)] }),
     provisioning: pick(["onDemand", "spot", "spotFirst"] as const),
     resources: { cpu, ...(memory && { memory }), ...(disk && { disk }), ...(gpu && { gpu }) },
@@ -177,7 +185,7 @@ function ask(random: () => number, regions: readonly string[]): Asked {
 
 /** Returns the Launch that the job controller creates for a job; undefined if the job waits or fails. */
 function launchFor(catalogue: Catalogue, { spec, capUsd, settings, settingsOf }: Asked): Launch | undefined {
-  const launchAccounts = ["aws", "gcp", "azure"].map((cloud) => ({
+  const launchAccounts = ["aws", "gcp", "azure", "nebius"].map((cloud) => ({
     cloud,
     connection: cloud,
     settings: cloud === settingsOf ? settings : {},
@@ -218,7 +226,7 @@ function limitsBroken({ spec, capUsd }: Asked, { spec: launch }: Launch, prices:
   // Prices an hour are rounded to a millionth, too.
   const allowed = (limit = Number.POSITIVE_INFINITY) => limit + ROUNDING_USD + (end / 3600) * 2e-6
   const { maxCostUsd, maxHourlyPriceUsd = Number.POSITIVE_INFINITY } = spec
-  const hasCeiling = offer.cloud !== "gcp" || offer.provisioning === "onDemand"
+  const hasCeiling = !["gcp", "nebius"].includes(offer.cloud) || offer.provisioning === "onDemand"
   const isPriced = prices.isDiskKnown && offer.provisioning === "onDemand"
   const shownUsd = launch.hourlyPrices === undefined ? 0 : sumOfParts(launch.hourlyPrices)
   if (!Number.isFinite(usd)) return ["the prices are not known"]

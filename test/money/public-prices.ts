@@ -270,6 +270,31 @@ function hyperdiskUsd(
   return gibs * gibUsd + (iops + mibps) * level
 }
 
+/** A VM in Nebius' words (nebius/compute/v1/instance.proto). */
+export interface NebiusRequest {
+  spec: {
+    preemptible?: object
+    recoveryPolicy?: string
+    networkInterfaces: { publicIpAddress?: object }[]
+    bootDisk: { managedDisk: { spec: { type: string; sizeGibibytes: string } } }
+  }
+}
+
+/** Returns Nebius' prices: a disk for 730 hours, by https://docs.nebius.com/compute/resources/pricing. */
+export function priceOfNebius({ spec }: NebiusRequest, { hourly, onDemand }: SoldAs): PublicPrices {
+  const { type, sizeGibibytes } = spec.bootDisk.managedDisk.spec
+  // Preemptible VMs are never dearer. Without FAIL a VM that powers itself off starts again, so its bill has no end
+  // (https://docs.nebius.com/compute/virtual-machines/stop-start).
+  const machine = spec.preemptible === undefined ? hourly : Math.max(hourly, onDemand ?? hourly / 0.2)
+  return {
+    machine: spec.recoveryPolicy === "FAIL" ? machine : Number.POSITIVE_INFINITY,
+    credits: 0,
+    disk: type === "NETWORK_SSD" ? (Number(sizeGibibytes) * 0.071) / 730 : Number.NaN,
+    address: spec.networkInterfaces[0]?.publicIpAddress === undefined ? 0 : 0.005,
+    isDiskKnown: true,
+  }
+}
+
 /** A VM in the words of Azure's resource manager. */
 export interface ArmRequest {
   priority?: string

@@ -19,7 +19,7 @@ function faults(spec: object): string[] {
 
 describe("the faults of a request", () => {
   test.each<[string, object, string, RegExp[]]>([
-    ["an unknown cloud", { cloud: ["amazon"] }, "/cloud/0", [/"amazon"/, /known clouds: aws, azure, gcp/]],
+    ["an unknown cloud", { cloud: ["amazon"] }, "/cloud/0", [/"amazon"/, /known clouds: aws, azure, gcp, nebius/]],
     ["a cloud in capitals", { cloud: ["AWS"] }, "/cloud/0", [/did you mean aws\?/]],
     [
       "an unknown region",
@@ -104,7 +104,7 @@ describe("the faults of a request", () => {
   test("list every allowed name", () => {
     const groups = ["af", "asia", "au", "ca", "ch", "eea", "eu", "me", "oceania", "sa", "uk", "us"]
     expect(regionNames(catalogue).slice(0, groups.length)).toEqual(groups)
-    expect(regionNames(catalogue)).toHaveLength(groups.length + 135)
+    expect(regionNames(catalogue)).toHaveLength(groups.length + 137)
     expect(regionNames(catalogue, ["gcp"])).toContain("us-central1")
     expect(regionNames(catalogue, ["gcp"])).not.toContain("us-east-1")
     expect(modelNames(catalogue)).toContain("A100-80GB")

@@ -3,6 +3,7 @@ import { buildMachine } from "../../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../../src/clouds/cloud.ts"
 import { vmsOf } from "../../src/clouds/definitions.ts"
 import { buildInstance } from "../../src/clouds/gcp/machine.ts"
+import { buildInstance as buildNebiusInstance } from "../../src/clouds/nebius/request.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
 import type { VmSettings } from "../../src/core/apis/vm-settings.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
@@ -26,6 +27,10 @@ export function priceOfParts(settings: Readonly<Record<string, readonly VmSettin
     })
     return Math.min(...prices)
   }
+}
+
+interface NebiusRequest {
+  spec: { bootDisk: { managedDisk: { spec: { type: string; sizeGibibytes: string } } } }
 }
 
 interface Ordered {
@@ -59,6 +64,12 @@ function orderedFor(offer: Offer, { disk }: VmSettings, requiredGib: number): Or
     const { diskType, diskSizeGb, provisionedThroughput } = disk?.initializeParams ?? {}
     const type = diskType?.split("/").at(-1) ?? ""
     return { type, gib: Number(diskSizeGb), mibps: Number(provisionedThroughput ?? 0) }
+  }
+  if (offer.cloud === "nebius") {
+    const place = { projectId: "p", subnetId: "s", securityGroupId: "g", imageId: "i" }
+    const request = buildNebiusInstance(spec, place) as unknown as NebiusRequest
+    const { type, sizeGibibytes } = request.spec.bootDisk.managedDisk.spec
+    return { type, gib: Number(sizeGibibytes), mibps: 0 }
   }
   const { osDisk } = buildMachine(spec, { subnetId: "s", securityGroupId: "g" }, {}).storageProfile ?? {}
   return { type: osDisk?.managedDisk?.storageAccountType ?? "", gib: osDisk?.diskSizeGB ?? 0, mibps: 0 }

@@ -72,7 +72,7 @@ describe("a brute force over the whole catalogue", () => {
     const oracle = new Oracle(offers, priceOfParts(SETTINGS))
     const random = randomFrom(SEED)
     const names = [...groups.keys()]
-    const launchAccounts = ["aws", "gcp", "azure"].flatMap((cloud) => [
+    const launchAccounts = ["aws", "gcp", "azure", "nebius"].flatMap((cloud) => [
       { cloud },
       ...(SETTINGS[cloud] ?? []).map((settings, index) => ({ cloud, connection: `${cloud}-${index}`, settings })),
     ])
@@ -106,7 +106,7 @@ function ask(random: () => number, names: readonly string[], groups: ReadonlyMap
     ? pick([0.25, 0.5, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128])
     : Math.round(random() ** 3 * 2e5) / 1e3
   const memoryGib = chance(0.5) ? 2 ** below(11) : random() ** 4 * 4000
-  const clouds = chance(0.3) ? some(["aws", "gcp", "azure"], 2) : []
+  const clouds = chance(0.3) ? some(["aws", "gcp", "azure", "nebius"], 2) : []
   const macros = ["us", "eu", "asia", "ca", "sa", "me", "af", "oceania", "uk", "ch", "eea", "au"]
   const regions = chance(0.5) ? (chance(0.6) ? some(macros, 3) : some(names, 4)) : []
   const architectures = pick([[], [], ["amd64" as const], ["arm64" as const], ["amd64" as const, "arm64" as const]])

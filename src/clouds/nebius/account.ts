@@ -43,7 +43,7 @@ async function settled<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   }
 }
 
-/** Checks by calls that only read. Nebius tells nobody which rights a service account has. */
+/** Checks by calls that only read. Nebius does not say which rights a service account has. */
 async function vmsOf(nebius: Nebius, projects: readonly Project[], network: string | undefined): Promise<Capability> {
   const findings = noFindings()
   await Promise.all(projects.map((project) => checkProject(nebius, project, { network, findings })))

@@ -76,7 +76,9 @@ export const nebius = {
     machines: NEBIUS,
     bootDisk,
     // https://docs.nebius.com/compute/resources/pricing, for 730 hours, in every region.
-    diskPrices: { NETWORK_SSD: { byPrice: [[0.071, "eu-north1 eu-west1 us-central1"]], elsewhere: { eu: 0.071 } } },
+    diskPrices: {
+      NETWORK_SSD: { byPrice: [[0.071, "eu-north1 eu-west1 us-central1"]], elsewhere: { eu: 0.071, us: 0.071 } },
+    },
     // No source of its own: the other clouds' price.
     addressUsd: { onDemand: 0.005, spot: 0.005 },
     systems: { cpu: "ubuntu", gpu: "ubuntu" },

@@ -23,8 +23,7 @@ export interface Failure {
   detail?: Json
 }
 
-const SERVICE_ERROR = messageType("common.v1.ServiceError")
-const STATUS = messageType("google.rpc.Status")
+const SERVICE_ERROR = "nebius.common.v1.ServiceError"
 const DETAILS_HEADER = "grpc-status-details-bin"
 
 const [NOT_FOUND, ALREADY_EXISTS] = [5, 6]
@@ -119,12 +118,12 @@ function failureOf(error: unknown): Failure {
   const said = details || message || String(error)
   if (typeof code !== "number") return { code: -1, message: said }
   const [bytes] = metadata?.get(DETAILS_HEADER) ?? []
-  return bytes instanceof Uint8Array ? statusFailure(decode(STATUS, bytes), said) : { code, message: said }
+  return bytes instanceof Uint8Array ? statusFailure(decode(messageType("google.rpc.Status"), bytes), said) : { code, message: said }
 }
 
 /** Returns the failure in a `google.rpc.Status`, such as the one of an operation. */
 export function statusFailure(status: Json, said = ""): Failure {
   const { code = 0, message = said, details = [] } = status as { code?: number; message?: string; details?: Json[] }
-  const detail = details.find((each) => String(each["@type"]).endsWith(SERVICE_ERROR.typeName))
+  const detail = details.find((each) => String(each["@type"]).endsWith(`/${SERVICE_ERROR}`))
   return { code, message, ...(detail !== undefined && { detail }) }
 }

@@ -88,7 +88,7 @@ export function buildInstance(spec: LaunchSpec, place: Place): Json {
 export function machineOf({ instanceType, provisioning }: Pick<Offer, "instanceType" | "provisioning">) {
   return {
     resources: sizeOf(instanceType),
-    // The default starts a VM again that has powered itself off, and goes on billing it
+    // The default starts a VM again that has powered itself off, and Nebius bills it
     // (https://docs.nebius.com/compute/virtual-machines/stop-start).
     recoveryPolicy: "FAIL",
     reservationPolicy: { policy: "FORBID" },

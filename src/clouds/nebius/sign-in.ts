@@ -15,7 +15,7 @@ export interface SignInOptions {
   clock?: Clock | undefined
 }
 
-const EXCHANGE = methodOf("iam.v1.TokenExchangeService/Exchange")
+const EXCHANGE = "iam.v1.TokenExchangeService/Exchange"
 const JWT_TYPE = "urn:ietf:params:oauth:token-type:jwt"
 const TIMEOUT_SECONDS = 30
 /** A token is renewed this long before its end. */
@@ -57,15 +57,16 @@ export class SignIn {
   }
 
   async #exchange(): Promise<Json> {
-    const message = encode(EXCHANGE.input, {
+    const method = methodOf(EXCHANGE)
+    const message = encode(method.input, {
       grantType: "urn:ietf:params:oauth:grant-type:token-exchange",
       requestedTokenType: "urn:ietf:params:oauth:token-type:access_token",
       ...(await this.#subject()),
     })
-    const path = `/${EXCHANGE.parent.typeName}/${EXCHANGE.name}`
-    const rpc = { host: hostOf(EXCHANGE), path, message, headers: {}, timeoutSeconds: TIMEOUT_SECONDS }
+    const path = `/${method.parent.typeName}/${method.name}`
+    const rpc = { host: hostOf(method), path, message, headers: {}, timeoutSeconds: TIMEOUT_SECONDS }
     try {
-      return decode(EXCHANGE.output, await this.#options.send(rpc))
+      return decode(method.output, await this.#options.send(rpc))
     } catch (error) {
       const failure = toCloudError(error, "read")
       if (failure instanceof TransientError) throw failure

@@ -25,7 +25,7 @@ describe("a connection's settings", () => {
     ["azure", { publicAddress: false }, "/publicAddress", "Berth's own network on Azure has no NAT gateway"],
     ["azure", { subnets: { westeurope: ["a"] } }, "/subnets", "write RESOURCE-GROUP/NETWORK/SUBNET"],
     ["azure", { network: "../a", subnets: { westeurope: ["a"] } }, "/network", "RESOURCE-GROUP/NETWORK"],
-    ["github", { publicAddress: false }, "/publicAddress", "only connections of type aws, gcp, azure have it"],
+    ["github", { publicAddress: false }, "/publicAddress", "only connections of type aws, gcp, azure, nebius have it"],
   ])("have errors of type %s: %j", (type, settings, pointer, words) => {
     expect(vmSettingErrors(type, { ...settings })).toEqual([
       expect.objectContaining({ pointer, detail: expect.stringContaining(words) }),

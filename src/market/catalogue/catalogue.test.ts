@@ -122,7 +122,7 @@ describe("the date of a price", () => {
       [
         ...new Set(offers.filter((one) => one.cloud === cloud && has(one)).map(({ priceDate = "" }) => priceDate)),
       ].sort()
-    for (const cloud of ["aws", "gcp", "azure"]) {
+    for (const cloud of ["aws", "gcp", "azure", "nebius"]) {
       const sources = list.sources.filter((one) => one.cloud === cloud && one.covers !== undefined)
       expect(dates(cloud), cloud).toEqual([...new Set(sources.map(({ date }) => date))].sort())
     }
@@ -142,6 +142,8 @@ describe("the date of a price", () => {
       { cloud: "azure", provisioning: "spot", date: "2026-05-20", oldest: "2026-05-20" },
       { cloud: "gcp", provisioning: "onDemand", date: "2026-07-30", oldest: "2026-05-20" },
       { cloud: "gcp", provisioning: "spot", date: "2026-07-30", oldest: "2026-05-20" },
+      { cloud: "nebius", provisioning: "onDemand", date: "2025-11-20", oldest: "2025-11-20" },
+      { cloud: "nebius", provisioning: "spot", date: "2026-10-01", oldest: "2026-10-01" },
     ])
   })
 })

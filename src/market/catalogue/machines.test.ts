@@ -69,8 +69,8 @@ describe("each offer of the shipped list", () => {
     for (const [machine, usd] of least) {
       const { instanceType } = machine
       const [table, boot] = [MACHINES[machine.cloud] as CloudMachines, chooseBootDisk(machine)]
-      // Persistent disks have the throughput of their size.
-      const isSized = boot?.types[0].startsWith("pd-") === true
+      // These disks have the throughput of their size.
+      const isSized = /^(pd-|NETWORK_SSD$)/.test(boot?.types[0] ?? "")
       const isExpensive = nvidiaGpusOf(machine) !== undefined && usd >= FAST_DISK_HOURLY_USD
       expect([instanceType, table.fastDisk.types.test(instanceType)]).toEqual([instanceType, isExpensive && !isSized])
     }
