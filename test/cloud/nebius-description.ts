@@ -78,7 +78,7 @@ export function refusalOf(fault: FaultKind): Refusal {
     case "forbidden":
       return refusal("PERMISSION_DENIED", "Permission denied", "permissionDenied", { resourceId: "project" })
     case "invalid":
-      return badRequest([{ field: "spec.boot_disk", message: "the stand-in was told to refuse it" }])
+      return badRequest([{ field: "spec.boot_disk", message: "the stand-in refuses it, as planned" }])
     default:
       return new Refusal(status.UNAVAILABLE, "upstream connect error or disconnect/reset before headers")
   }
@@ -132,7 +132,10 @@ const NOT_ON_CREATION = [3, 5, 8]
 /** Returns fields that are unknown, deprecated, not to be set, or have a value that their enum does not have. */
 function fieldViolations(visited: Visited): FieldViolation[] {
   const { type, message, path } = visited
-  const unknown = (message.$unknown ?? []).map(({ no }) => ({ field: within(path, String(no)), message: "unknown field" }))
+  const unknown = (message.$unknown ?? []).map(({ no }) => ({
+    field: within(path, String(no)),
+    message: "unknown field",
+  }))
   if (type.typeName === AnySchema.typeName) return [...unknown, ...packedViolations(message as Any, path)]
   return [...unknown, ...type.fields.filter((field) => isFieldSet(message, field)).flatMap(usesOf(visited))]
 }

@@ -62,7 +62,7 @@ export class NebiusIdentity {
     this.#keys.set(id, { account, key: createPublicKey(publicKey) })
   }
 
-  /** Makes all tokens invalid, as if they had expired. */
+  /** Makes all tokens invalid, like expired ones. */
   expireTokens(): void {
     this.#tokens.clear()
   }

@@ -1,10 +1,8 @@
-import { once } from "node:events"
-import { type AddressInfo, createServer, type Server as NetServer, type Socket } from "node:net"
 import { create, type DescMessage, type DescMethod, fromJson, toBinary } from "@bufbuild/protobuf"
 import { AnySchema } from "@bufbuild/protobuf/wkt"
-import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData, status } from "@grpc/grpc-js"
-import { hostOf, type Json, registry } from "../../src/clouds/nebius/api.ts"
-import { connect, type SendRpc } from "../../src/clouds/nebius/rpc.ts"
+import { status } from "@grpc/grpc-js"
+import { type Json, registry } from "../../src/clouds/nebius/api.ts"
+import type { SendRpc } from "../../src/clouds/nebius/rpc.ts"
 import { Machines } from "./booted-vm.ts"
 import { type Act, FaultPlan, hasEffect } from "./faults.ts"
 import {
@@ -27,6 +25,8 @@ import {
   refusal,
   refusalOf,
 } from "./nebius-description.ts"
+import { HOST, type Incoming, METHODS, NebiusDoor, type Outcome } from "./nebius-door.ts"
+import { type NebiusQuota, shownImage, shownProject, shownQuotas } from "./nebius-facts.ts"
 import { ACCOUNT_KEY, NebiusIdentity } from "./nebius-identity.ts"
 import { alreadyExists, childrenOf, NebiusNetwork, named, type Shown, withId } from "./nebius-network.ts"
 import { estimate, type HourlyPrices } from "./nebius-prices.ts"
@@ -46,15 +46,7 @@ interface Call {
   key: string | undefined
 }
 
-/** Quota of a tenant or project in a region, such as `compute.instance.gpu.h100`. */
-export interface NebiusQuota {
-  name: string
-  region: string
-  limit?: number
-  usage?: number
-}
-
-/** Methods that the stand-in answers, and for a VM's three main calls their acts. */
+/** Acts of the three main calls of a VM. */
 const ACTS: Readonly<Record<string, Act>> = {
   "compute.v1.InstanceService/Create": "launch",
   "compute.v1.InstanceService/List": "list",
@@ -69,23 +61,6 @@ const IDEMPOTENCY_KEY = /^[A-Za-z0-9-]{16,}$/
 
 /** Codes with which an operation may end (operation.proto). */
 const OPERATION_CODES = [1, 7, 8, 9, 10, 13]
-
-/** Name of a method without its package `nebius`, and the method. */
-const METHODS: ReadonlyMap<string, { name: string; method: DescMethod }> = new Map(
-  [...registry()]
-    .filter((each) => each.kind === "service")
-    .flatMap(({ typeName, methods }) =>
-      methods.map((method) => {
-        const name = `${typeName.replace(/^nebius\./, "")}/${method.name}`
-        return [`/${typeName}/${method.name}`, { name, method }] as const
-      }),
-    ),
-)
-
-/** Header that has the host for which a call was meant. */
-const HOST = "x-stand-in-host"
-
-const asIs = (bytes: Buffer): Buffer => bytes
 
 /**
  * In-memory server with the part of Nebius' API that Berth uses, by real gRPC. It checks requests and its own answers
@@ -105,16 +80,16 @@ export class NebiusServer {
   readonly images: NebiusImage[]
   /** Errors with which the operation of a creation ends, by instance type or project. */
   readonly createErrors = new Map<string, Refusal>()
-  /** What a failed creation leaves: users report a stopped VM (https://github.com/dstackai/dstack/issues/2977). */
+  /** Rest of a failed creation: users report a stopped VM (https://github.com/dstackai/dstack/issues/2977). */
   afterFailure: "stopped" | "error" | "nothing" = "stopped"
   /**
    * State of a VM that is being created. Users report STOPPED, with `reconciling`
    * (https://docs.nebius.com/compute/virtual-machines/lifecycle); the description also has CREATING.
    */
   firstState: "STOPPED" | "CREATING" = "STOPPED"
-  /** What becomes of an operation when another one is asked for. The README allows both; a refusal is harder. */
+  /** Fate of an operation when another one is asked for. The README allows both; a refusal is harder. */
   conflicts: "refuse" | "abort" = "refuse"
-  /** What a used idempotency key with another request gets. The README does not say: it may not look at the request. */
+  /** Answer to a used idempotency key with another request. The README does not say: it may not look at the request. */
   changedRequest: "refuse" | "ignore" = "refuse"
   /** Role of the caller in each project and in the tenant; undefined: editor everywhere. */
   permissions: ReadonlyMap<string, "viewer" | "editor"> | undefined
@@ -138,10 +113,7 @@ export class NebiusServer {
   readonly #operations = new Map<string, Operation>()
   readonly #keys = new Map<string, { request: string; operation: string }>()
   readonly #held: (() => void)[] = []
-  readonly #grpc = new Server()
-  readonly #sockets = new Map<number, Socket>()
-  readonly #tcp: NetServer
-  #client: ReturnType<typeof connect> | undefined
+  readonly #door: NebiusDoor
   #ids = 1
 
   constructor(projects: readonly NebiusProject[], now: () => number = Date.now) {
@@ -156,40 +128,19 @@ export class NebiusServer {
         return { id: `computeimage-${regionCodeOf(id)}${family.replaceAll(".", "")}`, family, region, minDiskGib }
       }),
     )
-    const injector = this.#grpc.createConnectionInjector(ServerCredentials.createInsecure())
-    this.#tcp = createServer((socket) => {
-      this.#sockets.set(socket.remotePort ?? 0, socket)
-      injector.injectConnection(socket)
-    })
-    for (const [path, { name, method }] of METHODS) {
-      const handle = (call: ServerUnaryCall<Buffer, Buffer>, reply: sendUnaryData<Buffer>) =>
-        void this.#serve(name, method, call, reply)
-      this.#grpc.register(path, handle, asIs, asIs, "unary")
-    }
+    this.#door = new NebiusDoor((call) => this.#serve(call))
   }
 
-  async start(): Promise<void> {
-    this.#tcp.listen(0, "127.0.0.1")
-    await once(this.#tcp, "listening")
+  start(): Promise<void> {
+    return this.#door.open()
   }
 
-  async close(): Promise<void> {
-    ;(await this.#client)?.close()
-    this.#grpc.forceShutdown()
-    for (const socket of this.#sockets.values()) socket.destroy()
-    this.#tcp.close()
-    await once(this.#tcp, "close")
+  close(): Promise<void> {
+    return this.#door.close()
   }
 
   /** Sends a call to this server in place of Nebius' hosts. Throws for a host that does not have the method. */
-  readonly send: SendRpc = async (rpc) => {
-    const found = METHODS.get(rpc.path)
-    const hosts = found?.name.startsWith(OPERATIONS) ? ["compute.api.nebius.cloud", "vpc.api.nebius.cloud"] : []
-    if (found === undefined || ![...hosts, hostOf(found.method)].includes(rpc.host))
-      throw new Error(`${rpc.host} does not have the method ${rpc.path}`)
-    this.#client ??= connect(`127.0.0.1:${(this.#tcp.address() as AddressInfo).port}`, true)
-    return await (await this.#client).send({ ...rpc, headers: { ...rpc.headers, [HOST]: rpc.host } })
-  }
+  readonly send: SendRpc = (rpc) => this.#door.send(rpc)
 
   /** Removes the completed operations and their idempotency keys: Nebius keeps them for an unknown time. */
   forgetOperations(): void {
@@ -218,7 +169,7 @@ export class NebiusServer {
     }
   }
 
-  /** Stops a preemptible VM. No operation and no field tells why (the description has none). */
+  /** Stops a preemptible VM. No operation and no field says why (the description has none). */
   preempt(id: string): void {
     const vm = this.#vms.get(id)
     if (vm?.spec.preemptible === undefined) throw new RangeError(`${id} is no preemptible VM`)
@@ -247,29 +198,18 @@ export class NebiusServer {
     return new Map(this.#everVms.map((vm) => [vm.metadata.id, vm.billedSeconds(now)]))
   }
 
-  async #serve(
-    name: string,
-    method: DescMethod,
-    call: ServerUnaryCall<Buffer, Buffer>,
-    reply: sendUnaryData<Buffer>,
-  ): Promise<void> {
-    this.calls.push(name)
+  async #serve(call: Incoming): Promise<Outcome> {
+    this.calls.push(call.name)
     try {
-      const answer = await this.#answer(name, method, call)
-      if (answer === "reset") this.#sockets.get(Number(call.getPeer().split(":").at(-1)))?.destroy()
-      else if (answer !== "silence") reply(null, Buffer.from(answer))
+      return await this.#answer(call)
     } catch (error) {
-      if (!(error instanceof Refusal)) this.violations.push(`${name}: ${(error as Error).stack}`)
-      const refused = error instanceof Refusal ? error : new Refusal(status.INTERNAL, String(error))
-      reply({ code: refused.code, details: refused.message, metadata: refused.trailers })
+      if (error instanceof Refusal) return error
+      this.violations.push(`${call.name}: ${(error as Error).stack}`)
+      return new Refusal(status.INTERNAL, String(error))
     }
   }
 
-  async #answer(
-    name: string,
-    method: DescMethod,
-    { metadata, request }: ServerUnaryCall<Buffer, Buffer>,
-  ): Promise<Uint8Array | "reset" | "silence"> {
+  async #answer({ name, method, metadata, request }: Incoming): Promise<Outcome> {
     const header = (key: string): string | undefined => metadata.get(key)[0]?.toString()
     const { json, violations } = readStrictly(method, request)
     if (name === EXCHANGE) return this.#encoded(method.output, await this.identity.exchange(json))
@@ -325,7 +265,7 @@ export class NebiusServer {
     throw badRequest([{ field: "x-idempotency-key", message: "was used for another request" }])
   }
 
-  /** @throws Refusal of a caller without the role. A project that does not exist gives rights to nobody. */
+  /** @throws Refusal of a caller without the role. A project that does not exist gives no rights. */
   #authorize(name: string, json: Json): void {
     const { parentId, id, metadata } = json as Json & { metadata?: Json }
     const place = this.#placeOf(String(parentId ?? metadata?.["parentId"] ?? id ?? ""))
@@ -355,7 +295,11 @@ export class NebiusServer {
     "compute.v1.ImageService/GetLatestByFamily": ({ json }) => this.#latestImage(json),
     "compute.v1.ImageService/ListPublic": ({ json }) =>
       this.#page(json, this.images.filter(({ region }) => region === json["region"]).map(shownImage)),
-    "iam.v1.ProjectService/Get": ({ json }) => this.#shownProject(String(json["id"])),
+    "iam.v1.ProjectService/Get": ({ json }) =>
+      withId(
+        this.#projects.map((project) => shownProject(project, this.tenant)),
+        json,
+      ),
     "vpc.v1.SubnetService/Get": ({ json }) => withId(this.network.subnets(), json),
     "vpc.v1.SubnetService/GetByName": ({ json }) => named(this.network.subnets(), json),
     "vpc.v1.SubnetService/List": ({ json }) => this.#page(json, childrenOf(this.network.subnets(), json)),
@@ -366,7 +310,7 @@ export class NebiusServer {
     "vpc.v1.SecurityRuleService/Create": (call) => this.#made(call, this.network.createRule(call.json)),
     "vpc.v1.SecurityRuleService/GetByName": ({ json }) => named(this.network.rules.values(), json),
     "vpc.v1.SecurityRuleService/List": ({ json }) => this.#page(json, childrenOf(this.network.rules.values(), json)),
-    "quotas.v1.QuotaAllowanceService/List": ({ json }) => this.#page(json, this.#shownQuotas(json)),
+    "quotas.v1.QuotaAllowanceService/List": ({ json }) => this.#page(json, shownQuotas(this.quotas, json)),
     "billing.v1.CalculatorService/EstimateBatch": ({ name, json }) => {
       const requests = (json["resourceSpecs"] as unknown as { spec: CreateRequest }[]).map(({ spec }) => spec)
       // Another service than Compute: it does not know whether disk and subnet exist.
@@ -407,22 +351,6 @@ export class NebiusServer {
   #latestImage({ imageFamily, parentId }: Json): Json {
     const code = regionCodeOf(String(parentId ?? this.#projects[0]?.id))
     return this.#image(({ id, family }) => family === imageFamily && regionCodeOf(id) === code)
-  }
-
-  #shownProject(id: string): Json {
-    const found = this.#projects.find((each) => each.id === id)
-    if (found === undefined) throw notFound(id)
-    const { region } = found
-    const status = { region, containerState: "ACTIVE", suspensionState: "NONE" }
-    return { metadata: { id, parentId: this.tenant, name: `default-${region}` }, spec: { region }, status }
-  }
-
-  #shownQuotas({ parentId = "" }: Json): Shown[] {
-    return this.quotas.map(({ name, region, limit, usage = 0 }, index) => ({
-      metadata: { id: `quotaallowance-${index}`, parentId: String(parentId), name },
-      spec: { region, ...(limit !== undefined && { limit: String(limit) }) },
-      status: { state: "STATE_ACTIVE", usage: String(usage), service: "compute", usageState: "USAGE_STATE_USED" },
-    }))
   }
 
   /** Returns the operation that made a resource of the network. */
@@ -552,7 +480,7 @@ export class NebiusServer {
     this.machines.start(id, { name, launch, userData, powerOff: () => this.powerOff(id) })
   }
 
-  /** Deletes a VM and its managed disk. A VM that runs is billed until it is gone, which the documents do not say. */
+  /** Deletes a VM and its managed disk. A VM that runs is billed until it is deleted, which the documents do not say. */
   #delete(call: Call): Json {
     const id = String(call.json["id"])
     const vm = this.#vm(id)
@@ -593,13 +521,3 @@ const idOf = ({ metadata }: Shown): string => metadata.id
 
 /** Methods that change nothing: they need the role viewer, and no idempotency key. */
 const isRead = (name: string): boolean => /[/](Get|List|Estimate)/.test(name)
-
-function shownImage({ id, family, region, minDiskGib }: NebiusImage): Shown {
-  const parentId = `project-${regionCodeOf(id)}public-images`
-  const source = { sourceStorage: { bucketName: "public-images", objectName: id } }
-  return {
-    metadata: { id, parentId, name: id, labels: { region } },
-    spec: { imageFamily: family, cpuArchitecture: "AMD64", ...source },
-    status: { state: "READY", minDiskSizeBytes: String(minDiskGib * 2 ** 30) },
-  }
-}

@@ -189,6 +189,16 @@ describe("nebius", () => {
     expect(server.machines.boots).toEqual([])
   })
 
+  it("throws the error of an operation that has ended since its answer was lost", async () => {
+    const asked = spec()
+    server.createErrors.set(OFFER.instanceType, refusalOf("capacity"))
+    server.faults.add("launch", "lost")
+    await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
+    await eventually(() => expect(server.instances().map(({ operation }) => operation)).toEqual([undefined]))
+    await expect(openAt(server).launch(asked)).rejects.toBeInstanceOf(CapacityError)
+    await nothingBilled()
+  })
+
   it("finds its VM by name once Nebius has forgotten the request", async () => {
     const asked = spec()
     const { id } = await cloud.launch(asked)

@@ -7,6 +7,7 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
+import { openNebius } from "../../src/clouds/nebius/nebius.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
@@ -15,6 +16,8 @@ import { ArmServer } from "../cloud/arm-server.ts"
 import { Ec2Console, isGone, launchOf } from "../cloud/ec2-console.ts"
 import { Ec2Proxy } from "../cloud/ec2-proxy.ts"
 import { GceServer } from "../cloud/gce-server.ts"
+import { refusalOf } from "../cloud/nebius-description.ts"
+import { NebiusServer } from "../cloud/nebius-server.ts"
 import { offerOf } from "../harness/builders.ts"
 import type { ShiftedClock } from "../harness/shifted-clock.ts"
 import { SimCloud } from "../harness/sim-cloud.ts"
@@ -199,6 +202,41 @@ export const openMicrosoft: OpenCloudFixture = async (clock) => {
     sellOut: () => {
       isSoldOut = true
     },
+    violations: () => server.violations,
+    close: () => server.close(),
+  }
+}
+
+/** Opens Nebius' stand-in, whose description leaves some behaviour open: each is the harder one. */
+export const openNebiusCloud: OpenCloudFixture = async (clock) => {
+  const places = [
+    { id: "project-e00home", region: "eu-north1" },
+    { id: "project-u00away", region: "us-central1" },
+  ]
+  const server = new NebiusServer(places)
+  await server.start()
+  const types = ["cpu-d3_4vcpu-16gb", "cpu-d3_8vcpu-32gb"] as const
+  const isRead = (path: string) => /[/](Get|List|Exchange)[A-Za-z]*$/.test(path)
+  const launchesIn = (installation: string, isCounted: (state: string) => boolean) =>
+    server
+      .instances()
+      .filter(({ state, metadata: { labels } }) => labels["berth-installation"] === installation && isCounted(state))
+      .map(({ metadata: { labels } }) => labels["berth-launch"] ?? "")
+  return {
+    accounts: [{ cloud: "nebius", region: "eu-north1" }],
+    offers: pair("nebius", ["eu-north1", "us-central1"], types),
+    clouds: (life) => {
+      const send = life.call(server.send, isRead)
+      const open = openNebius({ send, consistencySeconds: 1, callSeconds: 20, lookSeconds: 0.05, clock })
+      return life.clouds({ open: async ({ region }) => open(server.credentials, region) })
+    },
+    // A stopped VM counts: its disk is billed.
+    alive: async (installation) => launchesIn(installation, () => true),
+    // A VM that is still being created may fail for lack of capacity.
+    booted: async (installation) => launchesIn(installation, (state) => state === "RUNNING"),
+    // The offers are no spot machines, which alone are preempted: the host breaks.
+    takeBack: async (vmId) => server.crash(vmId),
+    sellOut: () => void server.createErrors.set(types[0], refusalOf("capacity")),
     violations: () => server.violations,
     close: () => server.close(),
   }

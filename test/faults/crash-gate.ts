@@ -1,5 +1,6 @@
 import type { AccountOpener } from "../../src/clouds/account.ts"
 import type { Cloud, Clouds } from "../../src/clouds/cloud.ts"
+import type { SendRpc } from "../../src/clouds/nebius/rpc.ts"
 import type { Provider } from "../../src/clouds/provider.ts"
 import type { LaunchStatus } from "../../src/core/apis/launch.ts"
 import type { MachineLaunch } from "../../src/core/apis/machine.ts"
@@ -270,6 +271,16 @@ export class Life {
       return await this.pass(`${method} ${placeOf(url)}`, effect, () => real(input, init), brokenConnection)
     }
   }
+
+  /** Returns the calls of gRPC to a cloud's hosts for this process. @param isRead returns true if a call changes nothing */
+  call(real: SendRpc, isRead: (path: string) => boolean): SendRpc {
+    return async (rpc) => {
+      const [service = "", method = ""] = rpc.path.split("/").slice(1)
+      const name = `${service.split(".").at(-1)}/${method}`
+      if (isRead(rpc.path)) return await this.pass(`GET ${name}`, "read", () => real(rpc), brokenCall)
+      return await this.pass(`call ${name}`, "cloud", () => real(rpc), brokenCall)
+    }
+  }
 }
 
 const READS: readonly string[] = ["get", "list"]
@@ -345,3 +356,7 @@ const brokenConnection: LostAnswer = (call) => {
   const cause = Object.assign(new Error(`read ECONNRESET at ${call}`), { code: "ECONNRESET" })
   return new TypeError("fetch failed", { cause })
 }
+
+/** As `@grpc/grpc-js` throws it: UNAVAILABLE. */
+const brokenCall: LostAnswer = (call) =>
+  Object.assign(new Error(`14 UNAVAILABLE: read ECONNRESET at ${call}`), { code: 14, details: "Connection dropped" })

@@ -52,7 +52,7 @@ const NAMES: readonly [RegExp, string][] = [
   [/"\d{1,2} \* \* \* \*"/g, "<schedule>"],
   [/(crash|account)-[0-9a-f]{8}/g, "$1"],
   [/\/\d+$/g, "/<version>"],
-  [/\bi-[0-9a-f]{17}\b|\bvm-\d+\b|\bkey-[0-9a-f]{8}\b/g, "<id>"],
+  [/\bi-[0-9a-f]{17}\b|\bvm-\d+\b|\bkey-[0-9a-f]{8}\b|\bcompute[a-z]+-[a-z]\d{10}\b/g, "<id>"],
   [/\bberth1\.\S+/g, "<sealed>"],
   [/\b\d{1,3}(\.\d{1,3}){3}\b/g, "<address>"],
   [/\b[0-9a-f]{8}\b/g, "<id>"],

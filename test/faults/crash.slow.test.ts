@@ -3,7 +3,15 @@ import { installBase } from "../../dev/base.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { kubeConfig } from "../control-plane.ts"
-import { Ec2Clouds, type OpenCloudFixture, openGoogle, openLocal, openMicrosoft, openSim } from "./crash-clouds.ts"
+import {
+  Ec2Clouds,
+  type OpenCloudFixture,
+  openGoogle,
+  openLocal,
+  openMicrosoft,
+  openNebiusCloud,
+  openSim,
+} from "./crash-clouds.ts"
 import { type Fault, nameOf, type Point } from "./crash-gate.ts"
 import { IN_TURN, LOST, OWN_SCENARIOS, openOwn, REMOVED } from "./crash-own.ts"
 import {
@@ -176,6 +184,7 @@ const onRealClouds = (): void => {
   declareCloud("local", openLocal, localScenarios)
   declareCloud("gcp", openGoogle, JOB_SCENARIOS)
   declareCloud("azure", openMicrosoft, JOB_SCENARIOS)
+  declareCloud("nebius", openNebiusCloud, JOB_SCENARIOS)
 
   describe("EC2", () => {
     let ec2: Ec2Clouds
@@ -186,4 +195,4 @@ const onRealClouds = (): void => {
     declareCloud("aws", (...installed) => ec2.open(...installed), JOB_SCENARIOS)
   })
 }
-if (EVERYTHING) describe("crash points on Compute Engine, Azure and the local cloud", onRealClouds)
+if (EVERYTHING) describe("crash points on Compute Engine, Azure, Nebius and the local cloud", onRealClouds)

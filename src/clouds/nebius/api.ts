@@ -51,8 +51,9 @@ export function encode(type: DescMessage, json: Json): Uint8Array {
 /** Reads a message. Fields and messages that this version of the API does not have are left out. */
 export function decode(type: DescMessage, bytes: Uint8Array): Json {
   const known = registry()
-  // A message in `Any` that the API does not publish is an empty one.
-  const lenient: typeof known = { ...known, getMessage: (name) => known.getMessage(name) ?? EmptySchema }
+  // A message in `Any` that the API does not publish is an empty one of that name: the library compares names.
+  const getMessage = (typeName: string) => known.getMessage(typeName) ?? { ...EmptySchema, typeName }
+  const lenient: typeof known = { ...known, getMessage }
   return toJson(type, fromBinary(type, bytes), { registry: lenient }) as Json
 }
 

@@ -85,8 +85,9 @@ class NebiusCloud implements Cloud {
     const project = await this.#nebius.projectIn(this.#region)
     const found = await this.#find(project, name)
     if (found !== undefined) this.#refuseOther(spec, found)
-    if (found !== undefined && !isBeingCreated(found)) return this.#show(found)
-    // A VM that is being created may still be rejected: the repeated request returns the result.
+    if (found !== undefined && !isBeingCreated(found) && !hasStopped(found)) return this.#show(found)
+    // A VM that is being created may still be rejected, and a rejected one is left stopped. The repeated request returns
+    // the result.
     const creation = this.#create(spec, project, fence)
     const operation = await (found === undefined ? creation : afterAcceptance(creation))
     if (operation !== undefined) await this.#follow(operation, spec, project)
@@ -234,7 +235,7 @@ const STATES: Readonly<Record<string, CloudVmState>> = {
 
 /**
  * Returns true while the operation that creates the VM runs. A new VM is STOPPED at first
- * (https://docs.nebius.com/compute/virtual-machines/lifecycle); only `reconciling` tells it from one that has stopped.
+ * (https://docs.nebius.com/compute/virtual-machines/lifecycle); one that has stopped has no `reconciling`.
  */
 function isBeingCreated({ status: { state = "", reconciling = false } = {} }: Instance): boolean {
   return state === "CREATING" || (reconciling && (state === "STOPPED" || state === "STARTING"))
