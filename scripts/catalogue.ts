@@ -65,9 +65,14 @@ const SOURCES: readonly PriceSource[] = [
     ],
   ),
   source("azure", "fractions of GPUs", "MicrosoftDocs/azure-compute-docs", "2025-12-31", "CC BY 4.0"),
-  source("nebius", "on-demand, spot of H100 and H200", "docs.nebius.com/compute/resources/pricing", "2026-10-01", "facts", [
-    {},
-  ]),
+  source(
+    "nebius",
+    "on-demand, spot of H100 and H200",
+    "docs.nebius.com/compute/resources/pricing",
+    "2026-10-01",
+    "facts",
+    [{}],
+  ),
   source("nebius", "on-demand of L40S; sizes", "skypilot-catalog v7, nebius/vms.csv", "2025-11-20", "Apache-2.0", [
     { instanceTypes: "^gpu-l40s-" },
   ]),

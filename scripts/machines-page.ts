@@ -6,7 +6,6 @@ import { runInstancesInput } from "../src/clouds/aws/request.ts"
 import { buildMachine } from "../src/clouds/azure/machine.ts"
 import type { LaunchSpec } from "../src/clouds/cloud.ts"
 import { buildInstance } from "../src/clouds/gcp/machine.ts"
-import { buildInstance as buildNebiusInstance } from "../src/clouds/nebius/request.ts"
 import { chooseBootDisk } from "../src/clouds/machines/disk.ts"
 import {
   type CloudMachines,
@@ -16,6 +15,7 @@ import {
   findFamily,
 } from "../src/clouds/machines/family.ts"
 import { burstableOf, MACHINES } from "../src/clouds/machines/machines.ts"
+import { buildInstance as buildNebiusInstance } from "../src/clouds/nebius/request.ts"
 import { orderedDisk } from "../src/core/apis/disk.ts"
 import type { JobSpec } from "../src/core/apis/job.ts"
 import { type Architecture, nvidiaGpusOf, type Offer } from "../src/core/apis/offer.ts"

@@ -86,7 +86,11 @@ containers.describe("a host with an engine", () => {
     const names = { data: { path: "bucket", isCheckpoint: false, isReadOnly: false, options: {} } }
     await writeFile(join(dataDir, "volumes", "volumes.json"), JSON.stringify(names))
     const labels = { [LAUNCH_LABEL]: launch }
-    const container = await docker.createContainer({ name: `berth-${launch}-volumes`, Image: own.image, Labels: labels })
+    const container = await docker.createContainer({
+      name: `berth-${launch}-volumes`,
+      Image: own.image,
+      Labels: labels,
+    })
     await new VolumeDriver({ docker, launch, labels, dataDir, image: undefined, logger: silentLogger }).clear()
     await expect(container.inspect()).rejects.toMatchObject({ statusCode: 404 })
     expect(existsSync(join(dataDir, "volumes"))).toBe(false)

@@ -32,12 +32,15 @@ describe("the launch request", () => {
     expect(requestFaults(insert, new URLSearchParams(), request)).toEqual([])
   })
 
-  test.each(all.filter(({ cloud }) => cloud === "nebius"))("is described by Nebius, and powers off for good: $file", ({ request }) => {
-    const { input } = methodOf("compute.v1.InstanceService/Create")
-    const message = fromJson(input, request as Json, { registry: registry() })
-    expect(createValidator({ registry: registry() }).validate(input, message)).toMatchObject({ kind: "valid" })
-    expect(request).toMatchObject({ spec: { recoveryPolicy: "FAIL" } })
-  })
+  test.each(all.filter(({ cloud }) => cloud === "nebius"))(
+    "is described by Nebius, and powers off for good: $file",
+    ({ request }) => {
+      const { input } = methodOf("compute.v1.InstanceService/Create")
+      const message = fromJson(input, request as Json, { registry: registry() })
+      expect(createValidator({ registry: registry() }).validate(input, message)).toMatchObject({ kind: "valid" })
+      expect(request).toMatchObject({ spec: { recoveryPolicy: "FAIL" } })
+    },
+  )
 
   test.each(all.filter(({ cloud }) => cloud === "azure"))("is described by Azure's SDK: $file", ({ request }) => {
     expect(objectFaults("virtualMachine", request)).toEqual([])

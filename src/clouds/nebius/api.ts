@@ -30,7 +30,9 @@ export type Json = JsonObject
 /** Returns a method of a service, such as `compute.v1.InstanceService/Create`. */
 export function methodOf(name: string): DescMethod {
   const [service = "", method] = name.split("/")
-  const found = registry().getService(`nebius.${service}`)?.methods.find((each) => each.name === method)
+  const found = registry()
+    .getService(`nebius.${service}`)
+    ?.methods.find((each) => each.name === method)
   if (found === undefined) throw new RangeError(`Nebius' API has no method ${name}`)
   return found
 }

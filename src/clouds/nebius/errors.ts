@@ -118,7 +118,9 @@ function failureOf(error: unknown): Failure {
   const said = details || message || String(error)
   if (typeof code !== "number") return { code: -1, message: said }
   const [bytes] = metadata?.get(DETAILS_HEADER) ?? []
-  return bytes instanceof Uint8Array ? statusFailure(decode(messageType("google.rpc.Status"), bytes), said) : { code, message: said }
+  return bytes instanceof Uint8Array
+    ? statusFailure(decode(messageType("google.rpc.Status"), bytes), said)
+    : { code, message: said }
 }
 
 /** Returns the failure in a `google.rpc.Status`, such as the one of an operation. */
