@@ -16,7 +16,7 @@ import { EMPTY, PAGES, PAGES_OF_PEOPLE, type Scene, STATES, STATES_OF_PEOPLE } f
 const folder = process.env["BERTH_SCREENSHOTS"]
 /** Widths at which every state is kept, such as `360,3840`, to look at them. Default: the pages of the documentation. */
 const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
-/** Where the pages are checked for violations. */
+/** Size at which the pages are checked for violations, CSS pixels. */
 const VIEWPORT = { width: 1280, height: 900 }
 const LIGHT = { colorScheme: "light" } as const
 const WIDTHS = isNightly ? [3840, 2560, 1920, 1280, 400, 360] : [2560, 1280, 360]

@@ -42,7 +42,13 @@ interface Ended {
 
 /** Runs the command in a folder, as a user does. */
 function berthIn(cwd: string, ...args: string[]): Promise<Ended> {
-  const env = { ...compileCache(), PATH: process.env["PATH"], HOME: cwd, BERTH_URL: berth.url, BERTH_API_KEY: berth.apiKey }
+  const env = {
+    ...compileCache(),
+    PATH: process.env["PATH"],
+    HOME: cwd,
+    BERTH_URL: berth.url,
+    BERTH_API_KEY: berth.apiKey,
+  }
   const { promise, resolve } = Promise.withResolvers<Ended>()
   const child = execFile(process.execPath, [MAIN, ...args], { cwd, env }, (_error, out, err) =>
     resolve({ code: child.exitCode ?? -1, out, err }),

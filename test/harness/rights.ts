@@ -84,14 +84,21 @@ export async function rightsOf(
   const review = { metadata: { name: "" }, spec: { namespace } }
   const { status } = await client.create<RulesReview>(RULES_REVIEWS, review, { as: subject })
   const rights = new Map<string, Set<string>>()
-  for (const { verbs, apiGroups = [], resources = [], resourceNames = [""] } of status?.resourceRules ?? [])
-    for (const group of apiGroups.filter((each) => !OF_EVERYBODY.includes(each)))
-      for (const resource of resources)
-        for (const name of resourceNames) {
-          const [plural, subresource] = resource.split("/")
-          const kind = group === "" ? plural : `${plural}.${group}`
-          const key = [[kind, subresource].filter(Boolean).join("/"), name].filter(Boolean).join(" ")
-          rights.set(key, new Set([...(rights.get(key) ?? []), ...verbs]))
-        }
+  for (const rule of status?.resourceRules ?? [])
+    for (const key of keysOf(rule)) rights.set(key, new Set([...(rights.get(key) ?? []), ...rule.verbs]))
   return Object.fromEntries([...rights].map(([key, verbs]) => [key, [...verbs].sort()]))
+}
+
+/** Returns the resources of a rule, one for each of its names. */
+function keysOf({ apiGroups = [], resources = [], resourceNames = [""] }: Rule): string[] {
+  return apiGroups
+    .filter((group) => !OF_EVERYBODY.includes(group))
+    .flatMap((group) => resources.map((resource) => inGroup(resource, group)))
+    .flatMap((resource) => resourceNames.map((name) => [resource, name].filter(Boolean).join(" ")))
+}
+
+/** Returns a resource of a rule in the form of `Act.resource`. */
+function inGroup(resource: string, group: string): string {
+  const [plural = "", subresource] = resource.split("/")
+  return [[plural, group].filter(Boolean).join("."), subresource].filter(Boolean).join("/")
 }

@@ -230,9 +230,7 @@ describe("manifests", () => {
       }
       // The controller manager aggregates the roles asynchronously.
       await eventually(async () => expect(await can("viewr", "list", "jobs.berth.dev", elsewhere)).toBe(true))
-      await eventually(async () =>
-        expect(await can("editr", "create", "jobs.berth.dev", elsewhere)).toBe(true),
-      )
+      await eventually(async () => expect(await can("editr", "create", "jobs.berth.dev", elsewhere)).toBe(true))
       await eventually(async () =>
         expect(await can("adminr", "grant-admin", "apikeys.berth.dev", elsewhere)).toBe(true),
       )
