@@ -32,9 +32,18 @@ const STEPS: [name: string, program: string, ...args: string[]][] = [
   ],
 ]
 
+/**
+ * The compiler is a program of Go, whose heap may double before the next collection. Then the collector takes two thirds
+ * of its time. So the heap may grow fivefold, up to a soft limit (https://go.dev/doc/gc-guide).
+ */
+const COLLECTOR = { GOGC: "400", GOMEMLIMIT: "3GiB" }
+
 const failed = STEPS.filter(([name, program, ...args]) => {
   console.log(`verify: ${name}`)
-  const { status, error } = spawnSync(program, args, { cwd: root, stdio: "inherit" })
+  const { status, error } = spawnSync(program, args, {
+    ...{ cwd: root, stdio: "inherit" },
+    env: { ...COLLECTOR, ...process.env },
+  })
   if (error) console.error(`verify: ${name} could not be started: ${error.message}`)
   return status !== 0
 }).map(([name]) => name)

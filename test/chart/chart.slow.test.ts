@@ -19,6 +19,7 @@ import { KubeClient } from "../../src/core/kube/client.ts"
 import { type ApiObject, declareResource } from "../../src/core/kube/resource.ts"
 import { JOBS } from "../../src/core/resources.ts"
 import { eventually } from "../harness/eventually.ts"
+import { isAllowed } from "../harness/rights.ts"
 import { missingTool, needing } from "../needing.ts"
 import { CHART, helm } from "./helm.ts"
 import { kubeconform, writeSchemas } from "./kubeconform.ts"
@@ -580,11 +581,9 @@ describe("a release", { timeout: 180_000 }, () => {
   })
 
   it("grants read access to the Secrets of one namespace only where it serves one", async () => {
-    const may = async (name: string, verb: string, namespace: string): Promise<boolean> => {
-      const as = `--as=system:serviceaccount:${NAMESPACE}:${name}`
-      const asked = kubectl(["auth", "can-i", verb, "secrets", "-n", namespace, as])
-      // Kubectl exits with 1 when the answer is no.
-      return (await asked.catch((error: { stdout: string }) => error.stdout)).trim() === "yes"
+    const may = (name: string, verb: string, namespace: string): Promise<boolean> => {
+      const user = `system:serviceaccount:${NAMESPACE}:${name}`
+      return isAllowed(client, { user }, { verb, resource: "secrets", namespace })
     }
     expect(await may("berth-operator", "list", "kube-system")).toBe(true)
     await onCluster(["upgrade", "berth", CHART], { ...LEAST, watchNamespace: "default" })

@@ -67,7 +67,8 @@ export async function runIn(
   argv: readonly string[],
   { env = {}, input = "" }: { env?: Record<string, string>; input?: string } = {},
 ): Promise<string> {
-  const options = { cwd: root, timeout: LIMIT_MS, env: { PATH: process.env["PATH"], HOME: root, ...env } }
+  const own = { PATH: process.env["PATH"], HOME: root, NODE_COMPILE_CACHE: join(root, ".compiled") }
+  const options = { cwd: root, timeout: LIMIT_MS, env: { ...own, ...env } }
   const running = promisify(execFile)(process.execPath, argv, options)
   running.child.stdin?.end(input)
   return (await running).stdout

@@ -4,6 +4,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
+import { compileCache } from "../../dev/compile-cache.ts"
 import { isTerminal } from "../../src/core/apis/job.ts"
 import { BUSYBOX, buildImage, docker, missingForContainers } from "../agent/images.ts"
 import { kubeconfigPath } from "../control-plane.ts"
@@ -41,7 +42,13 @@ interface Ended {
 
 /** Runs the command in a folder, as a user does. */
 function berthIn(cwd: string, ...args: string[]): Promise<Ended> {
-  const env = { PATH: process.env["PATH"], HOME: cwd, BERTH_URL: berth.url, BERTH_API_KEY: berth.apiKey }
+  const env = {
+    ...compileCache(),
+    PATH: process.env["PATH"],
+    HOME: cwd,
+    BERTH_URL: berth.url,
+    BERTH_API_KEY: berth.apiKey,
+  }
   const { promise, resolve } = Promise.withResolvers<Ended>()
   const child = execFile(process.execPath, [MAIN, ...args], { cwd, env }, (_error, out, err) =>
     resolve({ code: child.exitCode ?? -1, out, err }),

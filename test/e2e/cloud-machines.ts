@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
+import { compileCache } from "../../dev/compile-cache.ts"
 import type { BootedVm } from "../cloud/booted-vm.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
 import { removeContainers } from "../harness/traces.ts"
@@ -40,7 +41,7 @@ export class CloudMachines {
     if (cut.aborted) return
     const agent = spawn(process.execPath, [MAIN, "agent", "--data-dir", disk, "--runtime", this.#runtime.name], {
       // A VM has no credentials or endpoints of this machine.
-      env: { PATH: process.env["PATH"] },
+      env: { ...compileCache(), PATH: process.env["PATH"] },
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
     })

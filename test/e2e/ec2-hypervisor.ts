@@ -4,6 +4,7 @@ import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { load } from "js-yaml"
+import { compileCache } from "../../dev/compile-cache.ts"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
 import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
@@ -105,7 +106,7 @@ export class Hypervisor {
     await writeFile(join(disk, "user-data.json"), config, { mode: 0o600 })
     const agent = spawn(process.execPath, program, {
       // A VM has no credentials or endpoints of this machine.
-      env: { PATH: process.env["PATH"] },
+      env: { ...compileCache(), PATH: process.env["PATH"] },
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
     })

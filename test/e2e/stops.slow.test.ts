@@ -13,7 +13,7 @@ import { type Lease, leases } from "../../src/core/kube/lease.ts"
 import { eventually } from "../harness/eventually.ts"
 import type { Program } from "../harness/program-process.ts"
 import { isNightly } from "../nightly.ts"
-import { noDisk, smallDisk } from "../small-disk.ts"
+import { noDisk, type SmallDisk, smallDisk } from "../small-disk.ts"
 import { call, shellJob, untilStatus } from "./rest.ts"
 import {
   freePair,
@@ -59,12 +59,18 @@ async function up(stack: StackUnderTest): Promise<Program> {
 const NOTHING = { processes: [], ports: [] }
 
 describe("npm start", { timeout: 600_000 }, () => {
-  // A start takes seconds of both cores, so all stops are those of one stack.
+  // A start takes seconds of both cores, so all stops are those of one stack. Its disk can be filled.
+  let disk: SmallDisk | undefined
   let stack: StackUnderTest
   let program: Program
 
   beforeAll(async () => {
-    stack = await newStack("stopped")
+    disk = noDisk === "" ? await smallDisk(600) : undefined
+    stack = { ...(await newStack("stopped")), ...(disk && { dataDir: join(disk.path, "berth") }) }
+  })
+  afterAll(async () => {
+    if (program?.running) await program.stop()
+    await disk?.remove()
   })
 
   if (isNightly) {
@@ -116,6 +122,7 @@ describe("npm start", { timeout: 600_000 }, () => {
     }
     for (const [index, end] of ENDS.entries()) {
       await begun(index + 1)
+      if (index === 0) await endInTheSecondOfAStop()
       if (end === "SIGTERM") expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
       else await killApiServer(stack)
       await program.ended
@@ -125,6 +132,30 @@ describe("npm start", { timeout: 600_000 }, () => {
     await writeFile(gate, "")
     await untilStatus(dataDir, "patient", "succeeded")
     expect((await call(dataDir, "GET", "/jobs/patient/logs")).match(/begun/g)).toHaveLength(ENDS.length + 1)
+  })
+
+  const LINES = 2000
+  const ENDING = ["one", "two", "three"]
+
+  /** Lets some jobs write their log and end. The stop follows a moment later. */
+  async function endInTheSecondOfAStop(): Promise<void> {
+    const { dataDir } = stack
+    const gate = join(folder, "results-gate")
+    const script = `until [ -e ${gate} ]; do sleep 0.02; done; seq ${LINES}`
+    for (const job of ENDING) await call(dataDir, "POST", "/jobs", shellJob(job, script))
+    for (const job of ENDING) await untilStatus(dataDir, job, "running")
+    await writeFile(gate, "")
+    await delay(200)
+  }
+
+  it("keeps the result and the whole log of a job that ended in the second of a SIGTERM", async () => {
+    const { dataDir } = stack
+    for (const job of ENDING) {
+      await untilStatus(dataDir, job, "succeeded")
+      const log = await call(dataDir, "GET", `/jobs/${job}/logs`)
+      const whole = Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join("")
+      expect(log.endsWith(whole), `${job}: ${log.length} characters, ${log.slice(0, 200)}`).toBe(true)
+    }
   })
 
   it("continues after a SIGKILL of all its processes, without a wait for the dead operator's Lease", async () => {
@@ -143,50 +174,21 @@ describe("npm start", { timeout: 600_000 }, () => {
     expect(await call(dataDir, "GET", "/jobs/killed/logs")).toMatch(/done\n$/)
   })
 
-  it("keeps the result and the whole log of a job that ends in the second of a SIGTERM", async () => {
+  it.skipIf(noDisk !== "")(`stops on a full disk, and continues after space was freed${noDisk}`, async () => {
     const { dataDir } = stack
-    const lines = 2000
-    const gate = join(folder, "results-gate")
-    const script = `until [ -e ${gate} ]; do sleep 0.02; done; seq ${lines}`
-    const jobs = ["one", "two", "three"]
-    for (const job of jobs) await call(dataDir, "POST", "/jobs", shellJob(job, script))
-    for (const job of jobs) await untilStatus(dataDir, job, "running")
+    const gate = join(folder, "disk-gate")
+    const script = `echo begun; until [ -e ${gate} ]; do sleep 0.05; done; seq 100000; sleep 1000`
+    await call(dataDir, "POST", "/jobs", shellJob("writer", script))
+    await untilStatus(dataDir, "writer", "running")
+    await disk?.fill()
     await writeFile(gate, "")
-    await delay(200)
+    await delay(2000)
     expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
+    expect(program.output).toContain("stopped")
+    await disk?.empty()
     program = await up(stack)
-    for (const job of jobs) {
-      await untilStatus(dataDir, job, "succeeded")
-      const log = await call(dataDir, "GET", `/jobs/${job}/logs`)
-      const whole = Array.from({ length: lines }, (_, index) => `${index + 1}\n`).join("")
-      expect(log.endsWith(whole), `${job}: ${log.length} characters, ${log.slice(0, 200)}`).toBe(true)
-    }
+    await untilStatus(dataDir, "writer", "running")
     expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
-  })
-})
-
-describe.skipIf(noDisk !== "")(`npm start on a full disk${noDisk}`, { timeout: 600_000 }, () => {
-  it("stops on a full disk, and continues after space was freed", async () => {
-    const disk = await smallDisk(400)
-    const stack = { command: "start", dataDir: join(disk.path, "berth"), port: await freePair() } as const
-    try {
-      const program = await up(stack)
-      const gate = join(folder, "disk-gate")
-      const script = `echo begun; until [ -e ${gate} ]; do sleep 0.05; done; seq 100000; sleep 1000`
-      await call(stack.dataDir, "POST", "/jobs", shellJob("writer", script))
-      await untilStatus(stack.dataDir, "writer", "running")
-      await disk.fill()
-      await writeFile(gate, "")
-      await delay(2000)
-      expect(await sendSigterm(program, stack), program.output).toMatchObject(NOTHING)
-      expect(program.output).toContain("stopped")
-      await disk.empty()
-      const next = await up(stack)
-      await untilStatus(stack.dataDir, "writer", "running")
-      expect(await sendSigterm(next, stack), next.output).toMatchObject(NOTHING)
-    } finally {
-      await disk.remove()
-    }
   })
 })
 

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { compileCache } from "../../dev/compile-cache.ts"
 import { kubectl } from "../control-plane.ts"
 import { tendedTo } from "../harness/api-keys.ts"
 import { caller } from "../harness/caller.ts"
@@ -31,7 +32,7 @@ afterAll(async () => {
 const berthKey = (...args: string[]) =>
   run(process.execPath, [join(ROOT, "src", "main.ts"), "key", ...args], {
     cwd: folder,
-    env: { PATH: process.env["PATH"] },
+    env: { ...compileCache(), PATH: process.env["PATH"] },
   })
 
 describe("berth key", () => {

@@ -61,8 +61,23 @@ export async function buildBerthImage(name: string, target?: ImageTarget): Promi
   })
 }
 
+/** Names of the base images. */
+interface Bases {
+  base: string
+  nodejs: string
+  libraries: string
+}
+
+let made: Promise<Bases> | undefined
+
+/** Makes the base images once in this process: which files they have, only a whole bundle says. */
+function bases(): Promise<Bases> {
+  made ??= makeBases()
+  return made
+}
+
 /** Builds the base images once per content and keeps them, so that the engine's cache of build steps works. */
-async function bases(): Promise<{ base: string; nodejs: string; libraries: string }> {
+async function makeBases(): Promise<Bases> {
   const files = await libraryFiles()
   const node = { "nodejs/bin/node": await readFile(NODE) }
   const packages = await packageFiles()

@@ -8,8 +8,10 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
 import { installBase } from "../../dev/base.ts"
 import type { ControlPlane } from "../../dev/controlplane/control-plane.ts"
 import { connect } from "../../src/connect.ts"
+import type { KubeClient } from "../../src/core/kube/client.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
 import { eventually } from "../harness/eventually.ts"
+import { isAllowed } from "../harness/rights.ts"
 
 const run = promisify(execFile)
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
@@ -115,21 +117,23 @@ describe("manifests", () => {
   describe("roles of the manifests", () => {
     const operator = "system:serviceaccount:berth-system:berth-operator"
     const facade = "system:serviceaccount:berth-system:berth-facade"
-    const can = async (who: string[], verb: string, resource: string, ...where: string[]): Promise<boolean> => {
-      const [kind = "", subresource] = resource.split(/\/(?=status$)/)
-      const part = subresource === undefined ? [] : [`--subresource=${subresource}`]
-      // Kubectl exits with 1 when the answer is no.
-      const asked = kubectl("auth", "can-i", verb, kind, ...part, ...where, ...who).catch(
-        (error: { stdout: string }) => error.stdout,
-      )
-      return (await asked).trim() === "yes"
+    const system = "berth-system"
+    const identities = "berth-identities"
+    const elsewhere = "default"
+    const everywhere = ""
+    let client: KubeClient
+    beforeAll(() => {
+      client = connect({ kubeconfig: controlPlane.kubeconfigPath })
+    })
+    afterAll(() => client.close())
+    /** @param resource may end with a space and the name of the only object */
+    const can = (user: string, verb: string, resource: string, namespace: string): Promise<boolean> => {
+      const [kind = "", name] = resource.split(" ")
+      return isAllowed(client, { user }, { verb, resource: kind, namespace, ...(name && { name }) })
     }
-    const system = ["-n", "berth-system"]
-    const identities = ["-n", "berth-identities"]
-    const elsewhere = ["-n", "default"]
 
-    it.each<[string, string, string, string[], boolean]>([
-      [operator, "watch", "jobs.berth.dev", ["-A"], true],
+    it.each<[string, string, string, string, boolean]>([
+      [operator, "watch", "jobs.berth.dev", everywhere, true],
       [operator, "update", "jobs.berth.dev/status", elsewhere, true],
       [operator, "patch", "jobs.berth.dev/status", elsewhere, false],
       [operator, "create", "jobs.berth.dev", elsewhere, true],
@@ -151,11 +155,11 @@ describe("manifests", () => {
       [operator, "update", "statements.berth.dev/status", system, true],
       [operator, "create", "statements.berth.dev", elsewhere, false],
       [operator, "update", "leases.coordination.k8s.io", system, true],
-      [operator, "get", "secrets/berth-installation", system, true],
-      [operator, "get", "secrets/berth-sealing-keys", system, true],
-      [operator, "patch", "secrets/berth-sealing-keys", system, true],
-      [operator, "patch", "secrets/berth-installation", system, false],
-      [operator, "get", "secrets/another", system, false],
+      [operator, "get", "secrets berth-installation", system, true],
+      [operator, "get", "secrets berth-sealing-keys", system, true],
+      [operator, "patch", "secrets berth-sealing-keys", system, true],
+      [operator, "patch", "secrets berth-installation", system, false],
+      [operator, "get", "secrets another", system, false],
       [operator, "get", "secrets", elsewhere, false],
       [operator, "watch", "secrets", elsewhere, true],
       [operator, "patch", "secrets", elsewhere, false],
@@ -167,13 +171,13 @@ describe("manifests", () => {
       [operator, "patch", "apikeys.berth.dev", elsewhere, true],
       [operator, "create", "apikeys.berth.dev", elsewhere, false],
       [operator, "grant-admin", "apikeys.berth.dev", elsewhere, false],
-      [operator, "create", "rolebindings", elsewhere, true],
-      [operator, "bind", "clusterroles/berth-admin", elsewhere, true],
-      [operator, "bind", "clusterroles/cluster-admin", elsewhere, false],
+      [operator, "create", "rolebindings.rbac.authorization.k8s.io", elsewhere, true],
+      [operator, "bind", "clusterroles.rbac.authorization.k8s.io berth-admin", elsewhere, true],
+      [operator, "bind", "clusterroles.rbac.authorization.k8s.io cluster-admin", elsewhere, false],
       [operator, "create", "serviceaccounts", identities, true],
       [operator, "create", "serviceaccounts", elsewhere, false],
       [operator, "impersonate", "serviceaccounts", identities, false],
-      [facade, "watch", "apikeys.berth.dev", ["-A"], true],
+      [facade, "watch", "apikeys.berth.dev", everywhere, true],
       [facade, "create", "jobs.berth.dev", elsewhere, false],
       [facade, "patch", "jobs.berth.dev", elsewhere, false],
       [facade, "create", "apikeys.berth.dev", elsewhere, false],
@@ -183,26 +187,26 @@ describe("manifests", () => {
       [facade, "patch", "launches.berth.dev", system, false],
       [facade, "list", "statements.berth.dev", system, true],
       [facade, "create", "statements.berth.dev", system, false],
-      [facade, "watch", "webhooks.berth.dev", ["-A"], true],
+      [facade, "watch", "webhooks.berth.dev", everywhere, true],
       [facade, "patch", "webhooks.berth.dev", elsewhere, false],
       [facade, "get", "secrets", elsewhere, true],
       [facade, "list", "secrets", elsewhere, false],
       [facade, "impersonate", "serviceaccounts", identities, true],
       [facade, "impersonate", "serviceaccounts", elsewhere, false],
       [facade, "impersonate", "serviceaccounts", system, false],
-      [facade, "impersonate", "users", [], false],
-      [facade, "impersonate", "groups", [], false],
+      [facade, "impersonate", "users", everywhere, false],
+      [facade, "impersonate", "groups", everywhere, false],
       [facade, "create", "serviceaccounts/token", identities, false],
     ])("%s %s %s %s: %s", async (who, verb, resource, where, allowed) => {
-      expect(await can([`--as=${who}`], verb, resource, ...where)).toBe(allowed)
+      expect(await can(who, verb, resource, where)).toBe(allowed)
     })
 
     it("let only the operator change Berth's own objects, and let only machine users and people get roles", async () => {
       const attempt = (...args: string[]) => kubectl(...args, `--as=${operator}`, "--dry-run=server")
       await kubectl("create", "namespace", "somebodys")
-      await kubectl("create", "rolebinding", "somebodys", "--clusterrole=view", "--user=eve", ...elsewhere)
+      await kubectl("create", "rolebinding", "somebodys", "--clusterrole=view", "--user=eve", "-n", elsewhere)
       await eventually(() => expect(attempt("delete", "namespace", "somebodys")).rejects.toThrow(/touches only what/))
-      await expect(attempt("delete", "rolebinding", "somebodys", ...elsewhere)).rejects.toThrow(/touches only what/)
+      await expect(attempt("delete", "rolebinding", "somebodys", "-n", elsewhere)).rejects.toThrow(/touches only what/)
       await expect(attempt("create", "namespace", "more")).rejects.toThrow(/touches only what/)
       const bind = async (subject: object): Promise<string> => {
         const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "berth-admin" }
@@ -222,23 +226,21 @@ describe("manifests", () => {
 
     it("let the roles view, edit and admin do to jobs what they do to other objects", async () => {
       for (const role of ["view", "edit", "admin"]) {
-        await kubectl("create", "rolebinding", role, `--clusterrole=${role}`, `--user=${role}r`, ...elsewhere)
+        await kubectl("create", "rolebinding", role, `--clusterrole=${role}`, `--user=${role}r`, "-n", elsewhere)
       }
       // The controller manager aggregates the roles asynchronously.
-      await eventually(async () => expect(await can(["--as=viewr"], "list", "jobs.berth.dev", ...elsewhere)).toBe(true))
+      await eventually(async () => expect(await can("viewr", "list", "jobs.berth.dev", elsewhere)).toBe(true))
+      await eventually(async () => expect(await can("editr", "create", "jobs.berth.dev", elsewhere)).toBe(true))
       await eventually(async () =>
-        expect(await can(["--as=editr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(true),
+        expect(await can("adminr", "grant-admin", "apikeys.berth.dev", elsewhere)).toBe(true),
       )
-      await eventually(async () =>
-        expect(await can(["--as=adminr"], "grant-admin", "apikeys.berth.dev", ...elsewhere)).toBe(true),
-      )
-      expect(await can(["--as=viewr"], "create", "jobs.berth.dev", ...elsewhere)).toBe(false)
-      expect(await can(["--as=adminr"], "list", "apikeys.berth.dev", ...elsewhere)).toBe(true)
-      expect(await can(["--as=editr"], "get", "connections.berth.dev", ...elsewhere)).toBe(false)
-      expect(await can(["--as=editr"], "grant-viewer", "apikeys.berth.dev", ...elsewhere)).toBe(false)
-      expect(await can(["--as=adminr"], "get", "launches.berth.dev", ...elsewhere)).toBe(false)
-      expect(await can(["--as=adminr"], "get", "statements.berth.dev", ...elsewhere)).toBe(false)
-      expect(await can(["--as=adminr"], "patch", "jobs.berth.dev/status", ...elsewhere)).toBe(false)
+      expect(await can("viewr", "create", "jobs.berth.dev", elsewhere)).toBe(false)
+      expect(await can("adminr", "list", "apikeys.berth.dev", elsewhere)).toBe(true)
+      expect(await can("editr", "get", "connections.berth.dev", elsewhere)).toBe(false)
+      expect(await can("editr", "grant-viewer", "apikeys.berth.dev", elsewhere)).toBe(false)
+      expect(await can("adminr", "get", "launches.berth.dev", elsewhere)).toBe(false)
+      expect(await can("adminr", "get", "statements.berth.dev", elsewhere)).toBe(false)
+      expect(await can("adminr", "patch", "jobs.berth.dev/status", elsewhere)).toBe(false)
     })
   })
 })

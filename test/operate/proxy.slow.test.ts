@@ -7,6 +7,7 @@ import { promisify } from "node:util"
 import { exportJWK, generateKeyPair, SignJWT } from "jose"
 import { load } from "js-yaml"
 import { afterAll, beforeAll, expect, inject } from "vitest"
+import { compileCache } from "../../dev/compile-cache.ts"
 import { proxyEnvironment } from "../../src/agent/volumes/driver.ts"
 import { isBound } from "../../src/core/apis/apikey.ts"
 import { proxySettings } from "../../src/core/apis/proxy.ts"
@@ -70,6 +71,7 @@ function environment(program: string, more: Record<string, string> = {}): Record
   const url = proxy.urlFor(program)
   return {
     ...{ PATH: process.env["PATH"] ?? "", HOME: folder, HTTP_PROXY: url, HTTPS_PROXY: url },
+    ...compileCache(),
     NODE_EXTRA_CA_CERTS: join(folder, "ca.pem"),
     ...more,
   }
