@@ -73,7 +73,8 @@ const SOURCES: readonly PriceSource[] = [
     "facts",
     [{}],
   ),
-  source("nebius", "on-demand of L40S; sizes", "skypilot-catalog v7, nebius/vms.csv", "2025-11-20", "Apache-2.0", [
+  // Of May 2026 or later: its price of H100 is that of nebius.com/prices on that day.
+  source("nebius", "on-demand of L40S; sizes", "skypilot-catalog v7, nebius/vms.csv", "2026-05-18", "Apache-2.0", [
     { instanceTypes: "^gpu-l40s-" },
   ]),
 ]

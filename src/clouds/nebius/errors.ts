@@ -59,6 +59,16 @@ const BY_STATUS: Readonly<Record<number, readonly [name: string, meaning: ErrorC
   16: ["Unauthenticated", CredentialsError],
 }
 
+/** All other statuses: the call may have had its effect. */
+const UNCLEAR: Readonly<Record<number, string>> = {
+  1: "Cancelled",
+  2: "Unknown",
+  4: "DeadlineExceeded",
+  13: "Internal",
+  14: "Unavailable",
+  15: "DataLoss",
+}
+
 /** Returns a failed call as one that only the identical call can settle, or by its meaning. */
 export function toCloudError(error: unknown, effect: Effect): CloudError {
   return error instanceof CloudError ? error : classify(failureOf(error), effect, error)
@@ -72,7 +82,7 @@ export function classify({ code, message, detail }: Failure, effect: Effect, cau
     const name = String(detail?.["code"] || `${kind?.charAt(0).toUpperCase()}${kind?.slice(1)}`)
     return new meaning(name, explained(message, detail?.[kind as string] as Json), { cause })
   }
-  const [name, status] = BY_STATUS[code] ?? [`Status${code}`, undefined]
+  const [name, status] = BY_STATUS[code] ?? [UNCLEAR[code] ?? "NoAnswer", undefined]
   const Meaning = status ?? (effect === "change" ? OutcomeUnknownError : TransientError)
   return new Meaning(name, message || name, { cause })
 }

@@ -142,7 +142,7 @@ describe("the date of a price", () => {
       { cloud: "azure", provisioning: "spot", date: "2026-05-20", oldest: "2026-05-20" },
       { cloud: "gcp", provisioning: "onDemand", date: "2026-07-30", oldest: "2026-05-20" },
       { cloud: "gcp", provisioning: "spot", date: "2026-07-30", oldest: "2026-05-20" },
-      { cloud: "nebius", provisioning: "onDemand", date: "2025-11-20", oldest: "2025-11-20" },
+      { cloud: "nebius", provisioning: "onDemand", date: "2026-05-18", oldest: "2026-05-18" },
       { cloud: "nebius", provisioning: "spot", date: "2026-10-01", oldest: "2026-10-01" },
     ])
   })
