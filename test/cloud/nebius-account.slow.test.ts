@@ -44,8 +44,7 @@ describe("an account of Nebius", () => {
     const missing = await capabilities({ network: "vpcnetwork-e00other" })
     expect(missing?.vms).toMatchObject({ is: "denied", reason: "NetworkMissing" })
     server.permissions = new Map()
-    const denied = await capabilities().catch((error: unknown) => error)
-    expect(denied).toBeInstanceOf(CredentialsError)
+    await expect(capabilities()).rejects.toBeInstanceOf(CredentialsError)
   })
 
   it("stops to wait when its caller does", async () => {
