@@ -83,13 +83,27 @@ const PATIENCE_SECONDS = 60
 export class LaunchLedger implements LaunchHistory {
   readonly #store: CachedObjects<StoredLaunch>
   readonly #clock: Clock
-  readonly #pending = new Map<string, { launch: StoredLaunch; since: number }>()
+  #pending = new Map<string, { launch: StoredLaunch; since: number }>()
+  /** Uid of the job whose own Launches count only if the cache has them. */
+  #reader: string | undefined
   /** Preemptions that this process has seen. */
-  readonly preemptions = new PreemptionHistory()
+  preemptions = new PreemptionHistory()
 
   constructor(store: CachedObjects<StoredLaunch>, clock: Clock) {
     this.#store = store
     this.#clock = clock
+  }
+
+  /**
+   * Returns this ledger as a job sees it that decides again. A Launch of its own whose creation had no answer takes no place
+   * from it: if it exists, the job asks for the same one, by its name.
+   */
+  seenBy(uid: string): LaunchLedger {
+    const seen = new LaunchLedger(this.#store, this.#clock)
+    seen.#pending = this.#pending
+    seen.#reader = uid
+    seen.preemptions = this.preemptions
+    return seen
   }
 
   /** Counts a Launch from now on. Call it before the first await after the decision to create it. */
@@ -139,6 +153,7 @@ export class LaunchLedger implements LaunchHistory {
     for (const [key, { since }] of this.#pending) {
       if (since < patience || this.#store.getByKey(key) !== undefined) this.#pending.delete(key)
     }
-    return [...this.#pending.values()].map(({ launch }) => launch)
+    const unseen = [...this.#pending.values()].map(({ launch }) => launch)
+    return unseen.filter(({ spec }) => spec.job.uid !== this.#reader)
   }
 }

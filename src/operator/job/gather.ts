@@ -81,7 +81,8 @@ export async function gather(
     launches,
     installation: options.installation,
     surplusIdle: () => idleBeyondCaps(namespace, options, ledger),
-    market: (waiter: Waiter) => line.market(waiter, buildMarket(waiter.namespace, options, ledger, settings)),
+    market: (waiter: Waiter) =>
+      line.market(waiter, buildMarket(waiter.namespace, options, ledger.seenBy(job.metadata.uid), settings)),
   }
   if (base.ending !== undefined) return base
   const overLimit = options.quota && limitForPlacement(options.quota, job)

@@ -104,4 +104,17 @@ describe("a ledger of Launches", () => {
     own.forget(another)
     expect(own.all()).toHaveLength(1)
   })
+
+  test("take no place from their own job, whose creation had no answer, until the cache has them", () => {
+    const [launch, other] = [launchOf(jobOf(), 1), launchOf(jobOf({ metadata: { uid: "other", name: "other" } }), 1)]
+    const store = new IndexedStore<StoredLaunch>(launchIndexes)
+    const all = new LaunchLedger(store, systemClock)
+    all.assume(launch)
+    all.assume(other)
+    const seen = all.seenBy(launch.spec.job.uid)
+    expect(seen.unmarked("team").map(keyOf)).toEqual([keyOf(other)])
+    expect(all.unmarked("team")).toHaveLength(2)
+    store.put(launch)
+    expect(seen.unmarked("team").map(keyOf).sort()).toEqual([keyOf(launch), keyOf(other)].sort())
+  })
 })
