@@ -107,42 +107,6 @@ export const PROVIDERS: Readonly<Record<Schemas["ConnectionRecord"]["type"], Pro
       }
     }
   },
-  "nebius": {
-    "label": "Nebius",
-    "forms": [
-      [
-        "service_account_id",
-        "projects",
-        "public_key_id",
-        "private_key"
-      ],
-      [
-        "service_account_id",
-        "projects"
-      ]
-    ],
-    "fields": {
-      "service_account_id": {
-        "label": "Service account id",
-        "flag": "--service-account-id <id>",
-        "help": "service account; without a key, Berth signs in by its own tokens"
-      },
-      "projects": {
-        "label": "Project ids",
-        "flag": "--projects <ids>",
-        "help": "projects, one for each region"
-      },
-      "public_key_id": {
-        "label": "Public key id",
-        "flag": "--public-key-id <id>",
-        "help": "id of the authorized key"
-      },
-      "private_key": {
-        "label": "Private key",
-        "format": "PEM"
-      }
-    }
-  },
   "cloudflare": {
     "label": "Cloudflare R2",
     "forms": [
@@ -203,6 +167,42 @@ export const PROVIDERS: Readonly<Record<Schemas["ConnectionRecord"]["type"], Pro
       },
       "token": {
         "label": "Access token"
+      }
+    }
+  },
+  "nebius": {
+    "label": "Nebius",
+    "forms": [
+      [
+        "service_account_id",
+        "projects",
+        "public_key_id",
+        "private_key"
+      ],
+      [
+        "service_account_id",
+        "projects"
+      ]
+    ],
+    "fields": {
+      "service_account_id": {
+        "label": "Service account id",
+        "flag": "--service-account-id <id>",
+        "help": "service account; without a key, Berth signs in by its own tokens"
+      },
+      "projects": {
+        "label": "Project ids",
+        "flag": "--projects <ids>",
+        "help": "projects, one for each region"
+      },
+      "public_key_id": {
+        "label": "Public key id",
+        "flag": "--public-key-id <id>",
+        "help": "id of the authorized key"
+      },
+      "private_key": {
+        "label": "Private key",
+        "format": "PEM"
       }
     }
   }

@@ -2810,6 +2810,12 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -2817,12 +2823,6 @@ export interface components {
             public_key_id?: null;
             /** @description Field of another type. */
             private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -2904,6 +2904,12 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -2911,12 +2917,6 @@ export interface components {
             public_key_id?: null;
             /** @description Field of another type. */
             private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -2993,6 +2993,12 @@ export interface components {
             /** @description Field of another type. */
             service_account?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -3000,12 +3006,6 @@ export interface components {
             public_key_id?: null;
             /** @description Field of another type. */
             private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3045,6 +3045,198 @@ export interface components {
             client_id: unknown;
             client_secret?: null;
             subscription_id: unknown;
+        };
+        /** @description New connection of type cloudflare. */
+        CloudflareConnectionCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "cloudflare";
+            /** @description Id of the Cloudflare account that has the R2 buckets. */
+            account_id: string;
+            /** @description Id of the access key. */
+            access_key_id: string;
+            /** @description Secret access key. */
+            secret_access_key: string;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description New connection of type dockerhub. */
+        DockerhubConnectionCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "dockerhub";
+            /** @description Docker ID or organization. */
+            username: string;
+            /** @description Access token. */
+            token: string;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description New connection of type github. */
+        GithubConnectionCreation: {
+            /** @description Unique in the project. */
+            name: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "github";
+            /** @description GitHub user. */
+            username: string;
+            /** @description Personal access token with read:packages. */
+            token: string;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
         };
         /** @description New connection of type nebius. */
         NebiusConnectionCreation: ({
@@ -3135,200 +3327,8 @@ export interface components {
             public_key_id?: null;
             private_key?: null;
         };
-        /** @description New connection of type cloudflare. */
-        CloudflareConnectionCreation: {
-            /** @description Unique in the project. */
-            name: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "cloudflare";
-            /** @description Id of the Cloudflare account that has the R2 buckets. */
-            account_id: string;
-            /** @description Id of the access key. */
-            access_key_id: string;
-            /** @description Secret access key. */
-            secret_access_key: string;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
-        /** @description New connection of type dockerhub. */
-        DockerhubConnectionCreation: {
-            /** @description Unique in the project. */
-            name: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "dockerhub";
-            /** @description Docker ID or organization. */
-            username: string;
-            /** @description Access token. */
-            token: string;
-            /** @description Field of another type. */
-            access_key_id?: null;
-            /** @description Field of another type. */
-            secret_access_key?: null;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
-        /** @description New connection of type github. */
-        GithubConnectionCreation: {
-            /** @description Unique in the project. */
-            name: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "github";
-            /** @description GitHub user. */
-            username: string;
-            /** @description Personal access token with read:packages. */
-            token: string;
-            /** @description Field of another type. */
-            access_key_id?: null;
-            /** @description Field of another type. */
-            secret_access_key?: null;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
         /** @description New connection, with all fields of its type. */
-        ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["NebiusConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"];
+        ConnectionCreation: components["schemas"]["AwsConnectionCreation"] | components["schemas"]["GcpConnectionCreation"] | components["schemas"]["AzureConnectionCreation"] | components["schemas"]["CloudflareConnectionCreation"] | components["schemas"]["DockerhubConnectionCreation"] | components["schemas"]["GithubConnectionCreation"] | components["schemas"]["NebiusConnectionCreation"];
         ConnectionRecord: {
             /** @description UUID. */
             id: string;
@@ -3337,7 +3337,7 @@ export interface components {
              * @description Provider of the account.
              * @enum {string}
              */
-            type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
+            type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github" | "nebius";
             created_at: string;
             /** @description Null unless the caller is an admin. */
             access_key_id: string | null;
@@ -3362,6 +3362,12 @@ export interface components {
             /** @description Null unless the caller is an admin. */
             subscription_id?: string | null;
             /** @description Null unless the caller is an admin. */
+            account_id?: string | null;
+            /** @description Null unless the caller is an admin. */
+            username?: string | null;
+            /** @description Null unless an admin gets this one connection. */
+            token?: string | null;
+            /** @description Null unless the caller is an admin. */
             service_account_id?: string | null;
             /** @description Null unless the caller is an admin. */
             projects?: string | null;
@@ -3369,12 +3375,6 @@ export interface components {
             public_key_id?: string | null;
             /** @description Null unless an admin gets this one connection. */
             private_key?: string | null;
-            /** @description Null unless the caller is an admin. */
-            account_id?: string | null;
-            /** @description Null unless the caller is an admin. */
-            username?: string | null;
-            /** @description Null unless an admin gets this one connection. */
-            token?: string | null;
             /** @description Uses of the account that the credentials allow. Absent before the first check. */
             capabilities?: {
                 /** @description Ability to start VMs. False: no job runs with this connection. */
@@ -3455,7 +3455,7 @@ export interface components {
              * @description Provider of the account.
              * @enum {string}
              */
-            type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
+            type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github" | "nebius";
             created_at: string;
         };
         /** @description A page, or the plain array for view=summary. */
@@ -3522,6 +3522,12 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -3529,12 +3535,6 @@ export interface components {
             public_key_id?: null;
             /** @description Field of another type. */
             private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3606,6 +3606,12 @@ export interface components {
             /** @description Field of another type. */
             subscription_id?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -3613,12 +3619,6 @@ export interface components {
             public_key_id?: null;
             /** @description Field of another type. */
             private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3687,6 +3687,75 @@ export interface components {
             /** @description Field of another type. */
             service_account?: null;
             /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description Change of a connection of type cloudflare. */
+        CloudflareConnectionChange: {
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
+            identity?: Record<string, never> | null;
+            /** @enum {string|null} */
+            type?: "cloudflare" | null;
+            /** @description Id of the Cloudflare account that has the R2 buckets. */
+            account_id?: string | null;
+            /** @description Id of the access key. */
+            access_key_id?: string | null;
+            /** @description Secret access key. */
+            secret_access_key?: string | null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            username?: null;
+            /** @description Field of another type. */
+            token?: null;
+            /** @description Field of another type. */
             service_account_id?: null;
             /** @description Field of another type. */
             projects?: null;
@@ -3695,11 +3764,155 @@ export interface components {
             /** @description Field of another type. */
             private_key?: null;
             /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description Change of a connection of type dockerhub. */
+        DockerhubConnectionChange: {
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
+            identity?: Record<string, never> | null;
+            /** @enum {string|null} */
+            type?: "dockerhub" | null;
+            /** @description Docker ID or organization. */
+            username?: string | null;
+            /** @description Access token. */
+            token?: string | null;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
             account_id?: null;
             /** @description Field of another type. */
-            username?: null;
+            service_account_id?: null;
             /** @description Field of another type. */
-            token?: null;
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
+            /**
+             * Format: project-id
+             * @description The request's project; any other value is rejected.
+             */
+            project_id?: string | null;
+            /**
+             * Format: organization-id
+             * @description The project's organization; any other value is rejected.
+             */
+            organization_id?: string | null;
+        };
+        /** @description Change of a connection of type github. */
+        GithubConnectionChange: {
+            /** @description Read-only: send the same value, or leave it out. */
+            id?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            name?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            created_at?: string | null;
+            /** @description Ignored. */
+            capabilities?: Record<string, never> | null;
+            /** @description Ignored. */
+            conditions?: unknown[] | null;
+            /** @description Ignored. */
+            identity?: Record<string, never> | null;
+            /** @enum {string|null} */
+            type?: "github" | null;
+            /** @description GitHub user. */
+            username?: string | null;
+            /** @description Personal access token with read:packages. */
+            token?: string | null;
+            /** @description Field of another type. */
+            access_key_id?: null;
+            /** @description Field of another type. */
+            secret_access_key?: null;
+            /** @description Field of another type. */
+            role_arn?: null;
+            /** @description Field of another type. */
+            gcp_project_id?: null;
+            /** @description Field of another type. */
+            keyfile_json?: null;
+            /** @description Field of another type. */
+            workload_identity_provider?: null;
+            /** @description Field of another type. */
+            service_account?: null;
+            /** @description Field of another type. */
+            tenant_id?: null;
+            /** @description Field of another type. */
+            client_id?: null;
+            /** @description Field of another type. */
+            client_secret?: null;
+            /** @description Field of another type. */
+            subscription_id?: null;
+            /** @description Field of another type. */
+            account_id?: null;
+            /** @description Field of another type. */
+            service_account_id?: null;
+            /** @description Field of another type. */
+            projects?: null;
+            /** @description Field of another type. */
+            public_key_id?: null;
+            /** @description Field of another type. */
+            private_key?: null;
+            /** @description Field of another type. */
+            network?: null;
+            /** @description Field of another type. */
+            subnets?: null;
+            /** @description Field of another type. */
+            public_address?: null;
+            /** @description Field of another type. */
+            disk?: null;
             /**
              * Format: project-id
              * @description The request's project; any other value is rejected.
@@ -3792,221 +4005,8 @@ export interface components {
              */
             organization_id?: string | null;
         };
-        /** @description Change of a connection of type cloudflare. */
-        CloudflareConnectionChange: {
-            /** @description Read-only: send the same value, or leave it out. */
-            id?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            name?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            created_at?: string | null;
-            /** @description Ignored. */
-            capabilities?: Record<string, never> | null;
-            /** @description Ignored. */
-            conditions?: unknown[] | null;
-            /** @description Ignored. */
-            identity?: Record<string, never> | null;
-            /** @enum {string|null} */
-            type?: "cloudflare" | null;
-            /** @description Id of the Cloudflare account that has the R2 buckets. */
-            account_id?: string | null;
-            /** @description Id of the access key. */
-            access_key_id?: string | null;
-            /** @description Secret access key. */
-            secret_access_key?: string | null;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            username?: null;
-            /** @description Field of another type. */
-            token?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
-        /** @description Change of a connection of type dockerhub. */
-        DockerhubConnectionChange: {
-            /** @description Read-only: send the same value, or leave it out. */
-            id?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            name?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            created_at?: string | null;
-            /** @description Ignored. */
-            capabilities?: Record<string, never> | null;
-            /** @description Ignored. */
-            conditions?: unknown[] | null;
-            /** @description Ignored. */
-            identity?: Record<string, never> | null;
-            /** @enum {string|null} */
-            type?: "dockerhub" | null;
-            /** @description Docker ID or organization. */
-            username?: string | null;
-            /** @description Access token. */
-            token?: string | null;
-            /** @description Field of another type. */
-            access_key_id?: null;
-            /** @description Field of another type. */
-            secret_access_key?: null;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
-        /** @description Change of a connection of type github. */
-        GithubConnectionChange: {
-            /** @description Read-only: send the same value, or leave it out. */
-            id?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            name?: string | null;
-            /** @description Read-only: send the same value, or leave it out. */
-            created_at?: string | null;
-            /** @description Ignored. */
-            capabilities?: Record<string, never> | null;
-            /** @description Ignored. */
-            conditions?: unknown[] | null;
-            /** @description Ignored. */
-            identity?: Record<string, never> | null;
-            /** @enum {string|null} */
-            type?: "github" | null;
-            /** @description GitHub user. */
-            username?: string | null;
-            /** @description Personal access token with read:packages. */
-            token?: string | null;
-            /** @description Field of another type. */
-            access_key_id?: null;
-            /** @description Field of another type. */
-            secret_access_key?: null;
-            /** @description Field of another type. */
-            role_arn?: null;
-            /** @description Field of another type. */
-            gcp_project_id?: null;
-            /** @description Field of another type. */
-            keyfile_json?: null;
-            /** @description Field of another type. */
-            workload_identity_provider?: null;
-            /** @description Field of another type. */
-            service_account?: null;
-            /** @description Field of another type. */
-            tenant_id?: null;
-            /** @description Field of another type. */
-            client_id?: null;
-            /** @description Field of another type. */
-            client_secret?: null;
-            /** @description Field of another type. */
-            subscription_id?: null;
-            /** @description Field of another type. */
-            service_account_id?: null;
-            /** @description Field of another type. */
-            projects?: null;
-            /** @description Field of another type. */
-            public_key_id?: null;
-            /** @description Field of another type. */
-            private_key?: null;
-            /** @description Field of another type. */
-            account_id?: null;
-            /** @description Field of another type. */
-            network?: null;
-            /** @description Field of another type. */
-            subnets?: null;
-            /** @description Field of another type. */
-            public_address?: null;
-            /** @description Field of another type. */
-            disk?: null;
-            /**
-             * Format: project-id
-             * @description The request's project; any other value is rejected.
-             */
-            project_id?: string | null;
-            /**
-             * Format: organization-id
-             * @description The project's organization; any other value is rejected.
-             */
-            organization_id?: string | null;
-        };
         /** @description Changes of a connection: fields of its type. Null removes a setting of VMs. */
-        ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["NebiusConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"];
+        ConnectionChange: components["schemas"]["AwsConnectionChange"] | components["schemas"]["GcpConnectionChange"] | components["schemas"]["AzureConnectionChange"] | components["schemas"]["CloudflareConnectionChange"] | components["schemas"]["DockerhubConnectionChange"] | components["schemas"]["GithubConnectionChange"] | components["schemas"]["NebiusConnectionChange"];
         /** @description Result of a check. */
         ConnectionCheck: {
             /** @description Name of the connection. */
@@ -4533,7 +4533,7 @@ export interface components {
             /** @description Id of the connection that found the resource. */
             connection_id: string;
             /** @enum {string} */
-            connection_type: "aws" | "gcp" | "azure" | "nebius" | "cloudflare" | "dockerhub" | "github";
+            connection_type: "aws" | "gcp" | "azure" | "cloudflare" | "dockerhub" | "github" | "nebius";
             /**
              * @description Platform of the resource.
              * @example s3

@@ -9,7 +9,7 @@ import { github } from "./github/definition.ts"
 import { nebius } from "./nebius/definition.ts"
 
 /** The providers of accounts, by the type of their connections: the only list. Its order is that of all lists for people. */
-export const DEFINITIONS = { aws, gcp, azure, nebius, cloudflare, dockerhub, github } as const satisfies Readonly<
+export const DEFINITIONS = { aws, gcp, azure, cloudflare, dockerhub, github, nebius } as const satisfies Readonly<
   Record<string, ProviderDefinition>
 >
 

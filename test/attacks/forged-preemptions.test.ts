@@ -105,6 +105,10 @@ describe("the operator", () => {
     const operator = harness.operator({ project, market })
     for (const name of names) await submit(harness, project, name)
     const ended = () => Promise.all(names.map((name) => harness.client.get(JOBS, { namespace: project, name })))
+    // All have their VMs before the first one ends: a cooldown must not keep some of them from the machine.
+    await eventually(async () => {
+      for (const { status } of await ended()) expect(status?.placement).toBeDefined()
+    })
     await eventually(async () => {
       await harness.agentsStep(() => end)
       for (const { status } of await ended()) expect(["succeeded", "failed"]).toContain(status?.phase)

@@ -251,7 +251,7 @@ describe("POST /1/connections", () => {
     ["a name in the form of a UUID", { name: UUID }, /\/name .*UUID/],
     ["no type", { type: undefined }, /\/type type is required/],
     ["a null type", { type: null }, /\/type type is required/],
-    ["an unknown type", { type: "oracle" }, /\/type .*aws, gcp, azure, cloudflare, dockerhub or github/],
+    ["an unknown type", { type: "oracle" }, /\/type .*aws, gcp, azure, cloudflare, dockerhub, github or nebius/],
     ["a type in capitals", { type: "AWS" }, /\/type/],
     [
       "no key id",

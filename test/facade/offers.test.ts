@@ -91,7 +91,7 @@ describe("GET /1/offers", () => {
       { cloud: "aws", provisioning: "spot", date: "2025-04-24", oldest: "2025-04-24" },
     ])
     const all = await offers("limit=1")
-    expect(new Set(all.price_dates.map(({ cloud }) => cloud))).toEqual(new Set(["aws", "gcp", "azure"]))
+    expect(new Set(all.price_dates.map(({ cloud }) => cloud))).toEqual(new Set(["aws", "gcp", "azure", "nebius"]))
   })
 
   it.each<[string, (list: OfferList) => void]>([
