@@ -122,7 +122,7 @@ describe("a cloud that is one folder and one line", () => {
   it("has its own bodies in the document of the REST API, and can be named by jobs", async () => {
     const { components, paths } = JSON.parse(await (await fetch(`${url}/1/openapi.json`)).text()) as Document
     expect(components["schemas"]).toHaveProperty("ToyConnectionCreation.properties.toy_key")
-    expect(JSON.stringify(paths["/offers"])).toContain('["aws","gcp","azure","toy"]')
+    expect(JSON.stringify(paths["/offers"])).toContain('["aws","gcp","azure","nebius","toy"]')
   })
 
   it("has checked credentials and settings, and secrets that no log shows", async () => {
