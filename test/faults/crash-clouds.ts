@@ -30,6 +30,8 @@ import type { Finding } from "./tally.ts"
 export interface CloudFixture {
   /** Accounts that need no connection. */
   accounts: readonly CloudAccount[]
+  /** True if its VMs are those of a project. */
+  needsProject?: true
   /** Offers: the first is the cheapest, the second is for tests without capacity. */
   offers: readonly Offer[]
   /** Returns the clouds for one operator process. */

@@ -97,6 +97,7 @@ export class Fixture implements Observer {
     const fixture: Fixture = new Fixture(places, client, clock, cloud)
     fixture.#installation = (await ensureInstallation(client, systemNamespace)).id
     await ensureSealingKeys(client, systemNamespace)
+    if (cloud.needsProject) await fixture.addProject()
     return fixture
   }
 

@@ -20,6 +20,7 @@ export const openOwn: OpenCloudFixture = async (clock, { client, namespace, syst
     await hosts.join(name, { hourlyPriceUsd: 0.1 * (index + 1), leaseSeconds: LEASE_SECONDS })
   const fixture: CloudFixture = {
     accounts: [],
+    needsProject: true,
     offers: [],
     clouds: () => ({ open: () => Promise.reject(new Error("there is no other cloud")) }),
     alive: () => hosts.look(),
