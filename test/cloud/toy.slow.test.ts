@@ -115,7 +115,7 @@ describe("a cloud that is one folder and one line", () => {
   it("is a type of the kind Connection, with rules for its settings", async () => {
     const { crdObjects } = await from<typeof import("../../src/core/apis/crd.ts")>("src/core/apis/crd.ts")
     const connection = JSON.stringify(crdObjects().find(({ metadata }) => metadata.name.startsWith("connections.")))
-    expect(connection).toContain('"github","toy"]')
+    expect(connection).toContain('"github","nebius","toy"]')
     expect(connection).toContain("network must be the id of a network, such as net-1")
   })
 
