@@ -62,7 +62,7 @@ export const badRequest = (violations: readonly { field: string; message: string
     violations: violations.map((each) => ({ ...each })),
   })
 
-/** Returns the error of a fault. Capacity, quota and rate have one code: only the detail tells them apart. */
+/** Returns the error of a fault. Capacity, quota and rate have one code, and different details. */
 export function refusalOf(fault: FaultKind): Refusal {
   switch (fault) {
     case "capacity":

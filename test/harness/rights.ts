@@ -69,11 +69,11 @@ function groupsOf(user: string): string[] {
   return [...own, "system:authenticated"]
 }
 
-/** Groups of the questions about one's own rights, which everybody may ask. */
+/** Groups of the questions about one's own rights. Each user may ask them. */
 const OF_EVERYBODY = ["authorization.k8s.io", "authentication.k8s.io"]
 
 /**
- * Returns all that RBAC lets somebody do in a namespace: the verbs by resource, in the form of `Act.resource`. Rights for
+ * Returns all that RBAC allows a user in a namespace: the verbs by resource, in the form of `Act.resource`. Rights for
  * single objects are under `RESOURCE NAME`.
  */
 export async function rightsOf(

@@ -1,8 +1,8 @@
-import { createHash } from "node:crypto"
 import type { CreateSecurityGroupCommandInput, RunInstancesCommandInput, Subnet } from "@aws-sdk/client-ec2"
 import { defined } from "../../core/apis/defined.ts"
 import { AccountError, CapacityError, InvalidRequestError, RegionError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
+import { derivedIndex } from "../derived.ts"
 import type { Ec2Calls } from "./calls.ts"
 import { TAGS, tagList } from "./tags.ts"
 
@@ -100,7 +100,7 @@ export class Network {
     const stray = strayFault(all, network?.network)
     if (stray !== undefined) throw new RegionError("SubnetInOtherNetwork", stray)
     const usable = all.filter(({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone)
-    if (usable.length > 0) return rotate(usable, choiceOf(name, usable.length))
+    if (usable.length > 0) return rotate(usable, derivedIndex(name, usable.length))
     const message = `none of the connection's \`subnets\` ${ids.join(", ")} is in the zone ${offer.zone}: add one`
     throw new InvalidRequestError("NoSubnet", message)
   }
@@ -115,7 +115,7 @@ export class Network {
     const subnets = (await this.#subnets).filter(
       ({ AvailabilityZone: zone }) => offer.zone === undefined || zone === offer.zone,
     )
-    if (subnets.length > 0) return rotate(subnets, choiceOf(name, subnets.length))
+    if (subnets.length > 0) return rotate(subnets, derivedIndex(name, subnets.length))
     const message = `none of the subnets ${ids.join(", ")} is in the zone ${offer.zone ?? "of any offer"}`
     throw new InvalidRequestError("NoSubnet", message)
   }
@@ -217,11 +217,6 @@ function rotate<T>(items: readonly T[], first: number): T[] {
 
 function groupName(installation: string): string {
   return `berth-${installation}`
-}
-
-/** Returns a number below `count`: always the same for a name, and evenly distributed over names. */
-function choiceOf(name: string, count: number): number {
-  return count === 0 ? 0 : createHash("sha256").update(name).digest().readUInt32BE(0) % count
 }
 
 /** Calls `forget` if the promise rejects, so that failures are not cached. */

@@ -1,6 +1,6 @@
-import { createHash } from "node:crypto"
 import { RegionError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
+import { derivedIndex } from "../derived.ts"
 import type { Arm } from "./arm.ts"
 import { errorStatus } from "./errors.ts"
 
@@ -21,8 +21,7 @@ const NETWORK_ID =
  */
 export function namedSubnet({ name, network }: LaunchSpec, subscription: string): NamedSubnet | undefined {
   const { subnets = [], network: networkName = "" } = network ?? {}
-  const number = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, subnets.length)
-  const chosen = subnets[number]
+  const chosen = subnets[derivedIndex(name, subnets.length)]
   return chosen === undefined ? undefined : parseSubnet(chosen, { network: networkName, subscription })
 }
 

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto"
 import { type Clock, systemClock } from "../../core/apis/clock.ts"
 import type { CredentialFields } from "../../core/apis/credentials.ts"
 import {
@@ -13,6 +12,7 @@ import {
 } from "../../core/outbound/errors.ts"
 import { ByCredentials } from "../by-credentials.ts"
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
+import { derivedIndex } from "../derived.ts"
 import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
 import { type CallOptions, type Clients, Compute, type ComputeOptions } from "./compute.ts"
@@ -231,7 +231,7 @@ class GcpCloud implements Cloud {
       })
     zones.set(this.#region, known)
     const all = await known
-    const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, all.length)
+    const first = derivedIndex(name, all.length)
     return [...all.slice(first), ...all.slice(0, first)]
   }
 

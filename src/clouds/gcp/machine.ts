@@ -5,6 +5,7 @@ import { orderedDisk } from "../../core/apis/disk.ts"
 import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
+import { derivedIndex, derivedUuid } from "../derived.ts"
 import type { Family } from "../machines/family.ts"
 import { findFamily } from "../machines/family.ts"
 import { specDigest } from "../spec-digest.ts"
@@ -59,9 +60,7 @@ export function vmName(spec: Pick<LaunchSpec, "name" | "installation">): string 
 
 /** Returns the id of a request. Compute Engine treats requests of the same id in a zone as repetitions. */
 export function requestId(spec: LaunchSpec, zone: string): string {
-  const hex = sha256(JSON.stringify(["insert", spec.installation, spec.name, zone]))
-  // A UUID of version 8, which allows free content (RFC 9562).
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`
+  return derivedUuid(["insert", spec.installation, spec.name, zone])
 }
 
 function sha256(text: string): string {
@@ -174,8 +173,7 @@ export function buildNetwork(
     const { network: configured = "default", subnetwork } = settings
     return { network: configured, ...defined({ subnetwork }) }
   }
-  const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, subnets.length)
-  const subnetwork = subnets[first]
+  const subnetwork = subnets[derivedIndex(name, subnets.length)]
   return { network, ...defined({ subnetwork }) }
 }
 

@@ -1,12 +1,11 @@
 import Type from "typebox"
 import type { BootDisk } from "../../core/apis/disk.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
-import { nvidiaGpusOf } from "../../core/apis/offer.ts"
 import { SENSITIVE } from "../../core/apis/schema.ts"
 import { Identifier } from "../credential-fields.ts"
 import { type ProviderDefinition, REGIONAL_NETWORK } from "../definition.ts"
 import type { SoldMachine } from "../machines/family.ts"
-import { NEBIUS } from "./machines.ts"
+import { imageKey, NEBIUS } from "./machines.ts"
 
 const ACCOUNT = {
   service_account_id: Identifier(
@@ -35,7 +34,7 @@ const BY_TOKEN = Type.Object(ACCOUNT)
 
 /** Returns the boot disk of a machine. */
 export function bootDisk(machine: Pick<SoldMachine, "gpu">): BootDisk {
-  const image = nvidiaGpusOf(machine) === undefined ? "cpu" : "gpu"
+  const image = imageKey(machine)
   const { leastDiskGib } = NEBIUS.images[image]
   return { leastGib: NEBIUS.diskGib[image], imageGib: leastDiskGib, types: ["NETWORK_SSD"], performance: {} }
 }

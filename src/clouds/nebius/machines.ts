@@ -1,4 +1,5 @@
-import { type CloudMachines, EIGHT_GPU_BOOT, type Family } from "../machines/family.ts"
+import { nvidiaGpusOf } from "../../core/apis/offer.ts"
+import { type CloudMachines, EIGHT_GPU_BOOT, type Family, type SoldMachine } from "../machines/family.ts"
 
 const TYPES = "https://docs.nebius.com/compute/virtual-machines/types"
 const IMAGES = "https://docs.nebius.com/compute/storage/boot-disk-images"
@@ -43,6 +44,11 @@ export const NEBIUS = {
   // https://docs.nebius.com/compute/resources/quotas-limits
   quotaOf: (instanceType) => (instanceType.startsWith("cpu-") ? "non-GPU vCPUs" : platformOf(instanceType)),
 } as const satisfies CloudMachines
+
+/** Returns the image that a machine boots, as a key of the table. */
+export function imageKey(machine: Pick<SoldMachine, "gpu">): keyof typeof NEBIUS.images {
+  return nvidiaGpusOf(machine) === undefined ? "cpu" : "gpu"
+}
 
 function platformOf(instanceType: string): string {
   return instanceType.split("_", 1)[0] ?? instanceType

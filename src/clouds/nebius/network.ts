@@ -1,6 +1,6 @@
-import { createHash } from "node:crypto"
 import { RegionError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
+import { derivedIndex } from "../derived.ts"
 import type { Json } from "./api.ts"
 import type { Nebius, Project } from "./client.ts"
 import { isAlreadyThere, isNotFound } from "./errors.ts"
@@ -27,8 +27,7 @@ export async function subnetFor(nebius: Nebius, project: Project, { name, networ
   const inNetwork = all.filter(({ spec }) => networkId === undefined || spec.networkId === networkId)
   const named =
     subnets.length === 0 ? inNetwork.slice(0, 1) : inNetwork.filter((each) => subnets.includes(each.metadata.id))
-  const first = createHash("sha256").update(name).digest().readUInt32BE() % Math.max(1, named.length)
-  const subnet = named[first]
+  const subnet = named[derivedIndex(name, named.length)]
   if (subnet !== undefined) return subnet
   const wanted = [...(networkId === undefined ? [] : [`network ${networkId}`]), ...subnets].join(", ")
   const message = `project ${project.id} in ${project.region} has no subnet that is ready${wanted && ` of ${wanted}`}`

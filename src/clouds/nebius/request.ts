@@ -1,11 +1,12 @@
-import { createHash } from "node:crypto"
 import { orderedDisk } from "../../core/apis/disk.ts"
-import { nvidiaGpusOf, type Offer } from "../../core/apis/offer.ts"
+import type { Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError } from "../../core/outbound/errors.ts"
 import type { LaunchSpec } from "../cloud.ts"
+import { derivedUuid } from "../derived.ts"
 import { specDigest } from "../spec-digest.ts"
 import type { Json } from "./api.ts"
 import { bootDisk } from "./definition.ts"
+import { imageKey, NEBIUS } from "./machines.ts"
 
 /** Label of the installation that a VM belongs to. */
 export const INSTALLATION_LABEL = "berth-installation"
@@ -30,12 +31,9 @@ export function vmName({ name }: Pick<LaunchSpec, "name">): string {
   throw new InvalidRequestError("MalformedName", `name "${name}" of a launch: allowed are ${allowed}`)
 }
 
-/** Returns the key by which Nebius executes a Launch's request once: a UUID of version 8, which allows free content. */
+/** Returns the key by which Nebius executes a Launch's request once. */
 export function idempotencyKey({ installation, name }: Pick<LaunchSpec, "installation" | "name">): string {
-  const hex = createHash("sha256")
-    .update(JSON.stringify(["create", installation, name]))
-    .digest("hex")
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`
+  return derivedUuid(["create", installation, name])
 }
 
 /** Parses an instance type: a platform and a preset. */
@@ -48,7 +46,7 @@ export function sizeOf(instanceType: string): { platform: string; preset: string
 
 /** Returns the family of public images that a machine boots. */
 export function imageFamily(offer: Pick<Offer, "gpu">): string {
-  return nvidiaGpusOf(offer) === undefined ? "ubuntu24.04-driverless" : "ubuntu24.04-cuda13.0"
+  return NEBIUS.images[imageKey(offer)].name
 }
 
 /** Returns the request that creates a Launch's VM (nebius/compute/v1/instance.proto). Pure. */

@@ -83,15 +83,19 @@ const PATIENCE_SECONDS = 60
 export class LaunchLedger implements LaunchHistory {
   readonly #store: CachedObjects<StoredLaunch>
   readonly #clock: Clock
-  #pending = new Map<string, { launch: StoredLaunch; since: number }>()
+  readonly #pending: Map<string, { launch: StoredLaunch; since: number }>
   /** Uid of the job whose own Launches count only if the cache has them. */
-  #reader: string | undefined
+  readonly #reader: string | undefined
   /** Preemptions that this process has seen. */
-  preemptions = new PreemptionHistory()
+  readonly preemptions: PreemptionHistory
 
-  constructor(store: CachedObjects<StoredLaunch>, clock: Clock) {
+  /** @param seen ledger that the job `by` sees */
+  constructor(store: CachedObjects<StoredLaunch>, clock: Clock, seen?: { ledger: LaunchLedger; by: string }) {
     this.#store = store
     this.#clock = clock
+    this.#pending = seen === undefined ? new Map() : seen.ledger.#pending
+    this.#reader = seen?.by
+    this.preemptions = seen?.ledger.preemptions ?? new PreemptionHistory()
   }
 
   /**
@@ -99,11 +103,7 @@ export class LaunchLedger implements LaunchHistory {
    * from it: if it exists, the job asks for the same one, by its name.
    */
   seenBy(uid: string): LaunchLedger {
-    const seen = new LaunchLedger(this.#store, this.#clock)
-    seen.#pending = this.#pending
-    seen.#reader = uid
-    seen.preemptions = this.preemptions
-    return seen
+    return new LaunchLedger(this.#store, this.#clock, { ledger: this, by: uid })
   }
 
   /** Counts a Launch from now on. Call it before the first await after the decision to create it. */
