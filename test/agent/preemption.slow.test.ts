@@ -36,13 +36,18 @@ const SHORT_GRACE = { stopGraceSeconds: 1 }
 async function spotVm(
   cloud: VmCloud,
   metadataUrl: string,
-  { trap = ENDS_AT_ONCE, run = {}, ...more }: Partial<AgentOptions> & { trap?: string; run?: Partial<Run> } = {},
+  {
+    trap = ENDS_AT_ONCE,
+    run = {},
+    provisioning = "spot",
+    ...more
+  }: Partial<AgentOptions> & { trap?: string; run?: Partial<Run>; provisioning?: "spot" | "onDemand" } = {},
 ) {
   const dataDir = await mkdtemp(join(tmpdir(), "berth-preemption-"))
   disks.push(dataDir)
   const script = `${trap}; echo ready; while true; do sleep 0.1; done`
   const found = await fixture.launch({ image: "none", command: ["sh", "-c", script], ...run })
-  const offer = { ...found.spec.offer, cloud, provisioning: "spot" as const }
+  const offer = { ...found.spec.offer, cloud, provisioning }
   const launch = { ...found, spec: { ...found.spec, offer } }
   const options = { dataDir, metadataUrl, userData: gateway.userData(launch), runtime: "process" as const }
   const exit = runAgent({ ...options, logger: silentLogger, ...more })
@@ -70,6 +75,23 @@ describe.each<VmCloud>(["aws", "gcp", "azure"])("a spot VM of %s that is taken b
     } finally {
       service.stop()
     }
+  })
+})
+
+describe("a VM of Nebius that is shut down", () => {
+  it.each([
+    ["spot", { reason: "Preempted", exitCode: 5 }],
+    ["onDemand", { reason: "Stopped", exitCode: 5 }],
+  ] as const)("has a container that stops in order; %s", async (provisioning, finish) => {
+    // Nobody announces the end before: the metadata service has nothing to say.
+    const stopping = new AbortController()
+    const { launch, exit } = await spotVm("nebius", "http://127.0.0.1:1", { provisioning, signal: stopping.signal })
+    stopping.abort()
+    expect((await exit).finish).toMatchObject(finish)
+    const agent = await fixture.agentOf(launch)
+    expect(agent?.finish?.reason).toBe(finish.reason)
+    expect(agent?.preemptionNotice !== undefined).toBe(finish.reason === "Preempted")
+    expect((await gateway.logOf(launch)).toString()).toBe("ready\ngot SIGTERM\n")
   })
 })
 

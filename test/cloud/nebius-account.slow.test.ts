@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest"
 import { nebiusAccounts } from "../../src/clouds/nebius/account.ts"
+import { clientsOf } from "../../src/clouds/nebius/client.ts"
 import { nebiusPrices } from "../../src/clouds/nebius/prices.ts"
 import type { PricedMachine, QuotedPrices } from "../../src/clouds/prices.ts"
 import { CredentialsError } from "../../src/core/outbound/errors.ts"
@@ -22,7 +23,7 @@ beforeEach(async () => {
 })
 
 describe("an account of Nebius", () => {
-  const open = (credentials = server.credentials) => nebiusAccounts({ send: server.send })(credentials)
+  const open = (credentials = server.credentials) => nebiusAccounts(clientsOf({ send: server.send }))(credentials)
   const capabilities = (settings = {}) => open().capabilities?.({ regions: [], settings }, AbortSignal.timeout(30_000))
 
   it("is its tenant, and a deleted key opens none", async () => {
@@ -61,7 +62,7 @@ describe("Nebius' prices", () => {
   ]
 
   async function read(regions: string[]): Promise<[string, string, [string, number][]][]> {
-    const { list } = nebiusPrices({ send: server.send })
+    const { list } = nebiusPrices(clientsOf({ send: server.send }))
     const question = { credentials: server.credentials, regions, machines, onCall: () => undefined }
     const found: QuotedPrices[] = []
     for await (const part of list({ ...question, signal: AbortSignal.timeout(60_000) })) found.push(part)

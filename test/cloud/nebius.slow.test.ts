@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { exportJWK, generateKeyPair, SignJWT } from "jose"
 import { beforeEach, describe, expect, it } from "vitest"
 import type { Cloud, LaunchSpec } from "../../src/clouds/cloud.ts"
+import { clientsOf } from "../../src/clouds/nebius/client.ts"
 import { openNebius } from "../../src/clouds/nebius/nebius.ts"
 import type { SendRpc } from "../../src/clouds/nebius/rpc.ts"
 import type { CredentialFields } from "../../src/core/apis/credentials.ts"
@@ -46,7 +47,7 @@ interface Opening {
 
 function openAt(server: NebiusServer, opening: Opening = {}): Cloud {
   const { credentials = server.credentials, send = server.send, callSeconds = 30, followSeconds = 30 } = opening
-  return openNebius({ send, callSeconds, followSeconds, lookSeconds: 0.02 })(credentials, REGION)
+  return openNebius(clientsOf({ send, callSeconds }), { followSeconds, lookSeconds: 0.02 })(credentials, REGION)
 }
 
 async function underTest(callSeconds: number, behave: Partial<NebiusServer> = {}): Promise<CloudWithFaults> {
@@ -247,7 +248,7 @@ describe("nebius", () => {
         .setIssuedAt()
         .setExpirationTime("10 minutes")
         .sign(privateKey)
-    const open = openNebius({ send: server.send, tokens: { token } })
+    const open = openNebius(clientsOf({ send: server.send, tokens: { token } }))
     const as = (identity_subject: string) => open({ service_account_id, projects, identity_subject }, REGION)
     expect(await as("acme:main:1").verify()).toEqual({ account: server.tenant })
     const refused = as("evil:main:1").verify()
@@ -269,6 +270,16 @@ describe("nebius", () => {
     const refused = cloud.launch(spec({}, { network: { subnets: ["vpcsubnet-e00gone"], publicAddress: true } }))
     await expect(refused).rejects.toBeInstanceOf(RegionError)
     await expect(refused).rejects.toThrow(/vpcsubnet-e00gone.*correct `network` and `subnets`/)
+  })
+
+  it("makes the security group again after somebody has deleted it", async () => {
+    const groups = () => server.instances().map((vm) => vm.spec.networkInterfaces[0]?.securityGroups?.[0]?.id ?? "")
+    await cloud.launch(spec())
+    const [deleted = ""] = groups()
+    server.network.groups.delete(deleted)
+    await expect(cloud.launch(spec())).rejects.toThrow(deleted)
+    expect((await cloud.launch(spec())).state).toBe("running")
+    expect([...server.network.groups.keys()]).toEqual(expect.arrayContaining([groups()[1]]))
   })
 
   it("boots the newest image of its family, with a disk that holds it", async () => {

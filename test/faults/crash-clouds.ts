@@ -7,6 +7,7 @@ import { openAws } from "../../src/clouds/aws/aws.ts"
 import { openAzure } from "../../src/clouds/azure/azure.ts"
 import type { CloudAccount, Clouds } from "../../src/clouds/cloud.ts"
 import { openGcp } from "../../src/clouds/gcp/gcp.ts"
+import { clientsOf } from "../../src/clouds/nebius/client.ts"
 import { openNebius } from "../../src/clouds/nebius/nebius.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { billedUsd, roundUsd } from "../../src/core/apis/money.ts"
@@ -229,7 +230,11 @@ export const openNebiusCloud: OpenCloudFixture = async (clock) => {
     offers: pair("nebius", ["eu-north1", "us-central1"], types),
     clouds: (life) => {
       const send = life.call(server.send, isRead)
-      const open = openNebius({ send, consistencySeconds: 1, callSeconds: 20, lookSeconds: 0.05, clock })
+      const open = openNebius(clientsOf({ send, callSeconds: 20, clock }), {
+        consistencySeconds: 1,
+        lookSeconds: 0.05,
+        clock,
+      })
       return life.clouds({ open: async ({ region }) => open(server.credentials, region) })
     },
     // A stopped VM counts: its disk is billed.

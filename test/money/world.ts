@@ -26,6 +26,7 @@ const OFFERS = (
     ["aws", "us-east-1", "m7i.xlarge"],
     ["gcp", "us-central1", "n2-standard-2"],
     ["azure", "eastus", "Standard_D2s_v5"],
+    ["nebius", "eu-north1", "cpu-d3_4vcpu-16gb"],
   ] as const
 ).flatMap(([cloud, region, instanceType], index) => {
   const [onDemandUsd, size] = [0.1 + 0.07 * index, { cpu: 2 + index, memoryGib: 8 + index }]
@@ -36,7 +37,7 @@ const OFFERS = (
   ]
 })
 const CATALOGUE = createCatalogue(OFFERS, undefined, partPrices())
-const CLOUDS = ["aws", "gcp", "azure"] as const
+const CLOUDS = ["aws", "gcp", "azure", "nebius"] as const
 
 /** A VM, and what decides when it ends. */
 interface SimulatedVm extends BilledVm {

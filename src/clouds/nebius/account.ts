@@ -5,12 +5,11 @@ import { abortedRead } from "../../core/outbound/read-errors.ts"
 import type { AccountOpener, Capabilities, Capability, CapabilityQuestion, ExternalAccount } from "../account.ts"
 import { describe, type Findings, judgeFindings, noFindings, settleCheck } from "../capabilities.ts"
 import type { Identity } from "../cloud.ts"
-import { type ClientOptions, clientsOf, type Nebius, type Project } from "./client.ts"
+import type { ClientOf, Nebius, Project } from "./client.ts"
 import { hourlyUsd } from "./prices.ts"
 
 /** Opens Nebius' projects by a service account. */
-export function nebiusAccounts(options: ClientOptions = {}): AccountOpener {
-  const clientOf = clientsOf(options)
+export function nebiusAccounts(clientOf: ClientOf): AccountOpener {
   return (credentials: CredentialFields) => new NebiusAccount(clientOf(credentials))
 }
 

@@ -107,6 +107,11 @@ export class Nebius {
     return made
   }
 
+  /** Forgets facts that turned out to be no longer true: those whose keys begin so. */
+  forget(prefix: string): void {
+    for (const key of this.#kept.keys()) if (key.startsWith(prefix)) this.#kept.delete(key)
+  }
+
   /** Returns the projects of the connection. */
   projects(): Promise<Project[]> {
     return this.keep("projects", () => Promise.all(projectIds(this.#credentials).map((id) => this.#project(id))))
@@ -143,8 +148,11 @@ function projectIds({ projects = "" }: CredentialFields): string[] {
   return projects.split(",").map((id) => id.trim())
 }
 
+/** Returns the client of these credentials. */
+export type ClientOf = (credentials: CredentialFields) => Nebius
+
 /** Returns clients by their credentials. Recently used ones are kept, with their tokens and projects. */
-export function clientsOf(options: ClientOptions): (credentials: CredentialFields) => Nebius {
+export function clientsOf(options: ClientOptions = {}): ClientOf {
   const clients = new ByCredentials<Nebius>(MOST_ACCOUNTS)
   return (credentials) => clients.get(credentials, () => new Nebius(credentials, options))
 }

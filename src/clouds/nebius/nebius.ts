@@ -11,9 +11,9 @@ import {
 import type { Cloud, CloudVmState, Identity, LaunchSpec, Scope, Vm, VmRef } from "../cloud.ts"
 import type { RegionOpener } from "../provider.ts"
 import { specDigest } from "../spec-digest.ts"
-import { type ClientOptions, clientsOf, type Nebius, type Project } from "./client.ts"
+import type { ClientOf, Nebius, Project } from "./client.ts"
 import { isAlreadyThere, isNotFound } from "./errors.ts"
-import { closedGroup, subnetFor } from "./network.ts"
+import { closedGroup, forgetNetworks, subnetFor } from "./network.ts"
 import { type FollowOptions, follow, type Operation } from "./operation.ts"
 import {
   buildInstance,
@@ -25,7 +25,7 @@ import {
   vmName,
 } from "./request.ts"
 
-export interface NebiusOptions extends ClientOptions, FollowOptions {
+export interface NebiusOptions extends FollowOptions {
   /** Default 30. The API's description says nothing of its lists. */
   consistencySeconds?: number
 }
@@ -46,9 +46,8 @@ interface PublicImage {
   status?: { state?: string }
 }
 
-/** Opens Nebius' regions. Tokens and projects of recently used service accounts are kept. */
-export function openNebius(options: NebiusOptions = {}): RegionOpener {
-  const clientOf = clientsOf(options)
+/** Opens Nebius' regions. */
+export function openNebius(clientOf: ClientOf, options: NebiusOptions = {}): RegionOpener {
   return (credentials, region) => new NebiusCloud(clientOf(credentials), region, options)
 }
 
@@ -116,6 +115,7 @@ class NebiusCloud implements Cloud {
       return (await this.#nebius.call(`${INSTANCES}/Create`, request, options)) as Operation
     } catch (error) {
       if (isAlreadyThere(error)) return undefined
+      if (isNotFound(error)) forgetNetworks(this.#nebius)
       throw error
     }
   }
@@ -126,6 +126,7 @@ class NebiusCloud implements Cloud {
       await follow(this.#nebius, operation, { ...this.#options, startedBy: `${INSTANCES}/Create` })
     } catch (error) {
       if (error instanceof OutcomeUnknownError || !(error instanceof CloudError)) throw error
+      if (isNotFound(error)) forgetNetworks(this.#nebius)
       const left = await afterAcceptance(this.#find(project, vmName(spec)))
       if (left !== undefined) await afterAcceptance(this.#delete(left.metadata.id))
       throw error

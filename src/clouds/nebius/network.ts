@@ -16,6 +16,8 @@ interface Subnet {
 /** Name of the security group in each network, of all installations: it has no inbound rule. */
 const GROUP = "berth-no-inbound"
 const RULE = "berth-outbound"
+/** Beginning of the keys of what is kept of networks. */
+const KEPT = "network/"
 
 /**
  * Returns the subnet of a Launch's VM. A connection with several in a region spreads its VMs over them; without any, it is
@@ -23,7 +25,7 @@ const RULE = "berth-outbound"
  */
 export async function subnetFor(nebius: Nebius, project: Project, { name, network }: LaunchSpec): Promise<Subnet> {
   const { network: networkId, subnets = [] } = network ?? {}
-  const all = await nebius.keep(`subnets/${project.id}`, () => subnetsOf(nebius, project))
+  const all = await nebius.keep(`${KEPT}subnets/${project.id}`, () => subnetsOf(nebius, project))
   const inNetwork = all.filter(({ spec }) => networkId === undefined || spec.networkId === networkId)
   const named =
     subnets.length === 0 ? inNetwork.slice(0, 1) : inNetwork.filter((each) => subnets.includes(each.metadata.id))
@@ -41,6 +43,11 @@ async function subnetsOf(nebius: Nebius, { id: parentId, region }: Project): Pro
   if (ready.length === 0)
     throw new RegionError("NoSubnet", `project ${parentId} in ${region} has no subnet that is ready`)
   return ready.sort((one, other) => (one.metadata.id < other.metadata.id ? -1 : 1))
+}
+
+/** Lets the next launch look for its subnet and its group again: one of them no longer exists. */
+export function forgetNetworks(nebius: Nebius): void {
+  nebius.forget(KEPT)
 }
 
 /**
@@ -72,7 +79,7 @@ export async function closedGroup(
     }
     return idOf(await get())
   }
-  return await nebius.keep(`group/${networkId}`, async () => {
+  return await nebius.keep(`${KEPT}group/${networkId}`, async () => {
     const metadata = { parentId: project.id, name: `${GROUP}-${networkId}` }
     const groupId = await create("vpc.v1.SecurityGroupService", { metadata, spec: { networkId } })
     await create("vpc.v1.SecurityRuleService", {

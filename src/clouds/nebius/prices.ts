@@ -3,7 +3,7 @@ import { inParallel } from "../../core/apis/in-parallel.ts"
 import type { Offer } from "../../core/apis/offer.ts"
 import { InvalidRequestError, RegionError } from "../../core/outbound/errors.ts"
 import type { PricedMachine, PriceQuestion, PriceReaders, QuotedPrices } from "../prices.ts"
-import { type ClientOptions, clientsOf, type Nebius, type Project } from "./client.ts"
+import type { ClientOf, Nebius, Project } from "./client.ts"
 import { machineOf } from "./request.ts"
 
 const ESTIMATES_AT_A_TIME = 4
@@ -14,8 +14,7 @@ interface Estimate {
 }
 
 /** Reads the prices of the account: on demand, and spot, which move with the demand. */
-export function nebiusPrices(options: ClientOptions = {}): PriceReaders {
-  const clientOf = clientsOf(options)
+export function nebiusPrices(clientOf: ClientOf): PriceReaders {
   return { list: (question) => pricesOf(clientOf(question.credentials), question) }
 }
 
