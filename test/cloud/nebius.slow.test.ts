@@ -190,12 +190,17 @@ describe("nebius", () => {
     expect(server.machines.boots).toEqual([])
   })
 
-  it("throws the error of an operation that has ended since its answer was lost", async () => {
+  it.each([
+    ["left stopped", async () => undefined],
+    ["being deleted", () => list()],
+    ["deleted", () => nothingBilled()],
+  ])("throws the error of a creation whose answer was lost, and whose VM is %s", async (_state, meanwhile) => {
     const asked = spec()
     server.createErrors.set(OFFER.instanceType, refusalOf("capacity"))
     server.faults.add("launch", "lost")
     await expect(cloud.launch(asked)).rejects.toBeInstanceOf(OutcomeUnknownError)
     await eventually(() => expect(server.instances().map(({ operation }) => operation)).toEqual([undefined]))
+    await meanwhile()
     await expect(openAt(server).launch(asked)).rejects.toBeInstanceOf(CapacityError)
     await nothingBilled()
   })

@@ -84,9 +84,9 @@ class NebiusCloud implements Cloud {
     const project = await this.#nebius.projectIn(this.#region)
     const found = await this.#find(project, name)
     if (found !== undefined) this.#refuseOther(spec, found)
-    if (found !== undefined && !isBeingCreated(found) && !hasStopped(found)) return this.#show(found)
-    // A VM that is being created may still be rejected, and a rejected one is left stopped. The repeated request returns
-    // the result.
+    if (found !== undefined && hasStarted(found)) return this.#show(found)
+    // A VM that is being created may still be rejected. A rejected one is left stopped, until a list deletes it. The
+    // repeated request returns the result.
     const creation = this.#create(spec, project, fence)
     const operation = await (found === undefined ? creation : afterAcceptance(creation))
     if (operation !== undefined) await this.#follow(operation, spec, project)
@@ -240,6 +240,10 @@ const STATES: Readonly<Record<string, CloudVmState>> = {
  */
 function isBeingCreated({ status: { state = "", reconciling = false } = {} }: Instance): boolean {
   return state === "CREATING" || (reconciling && (state === "STOPPED" || state === "STARTING"))
+}
+
+function hasStarted(instance: Instance): boolean {
+  return STATES[instance.status?.state ?? ""] !== undefined && !isBeingCreated(instance)
 }
 
 function hasStopped(instance: Instance): boolean {
