@@ -80,6 +80,7 @@ const common: Options = {
   // Only so that none waits for ever.
   expect: { requireAssertions: true, poll: { timeout: 60_000 } },
   restoreMocks: true,
+  setupFiles: process.env["BERTH_WORKERS"] === undefined ? [] : ["test/workers.setup.ts"],
 }
 
 export default defineConfig({
