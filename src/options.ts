@@ -406,6 +406,18 @@ const FACADE = {
     about: "false: the web console is not served at /console/ (default: true)",
     parse: trueOrFalse,
   },
+  sessions: {
+    flag: "--sessions <boolean>",
+    env: "BERTH_SESSIONS",
+    about: "true: developers may run commands in the containers of running jobs, and reach their ports (default: false)",
+    parse: trueOrFalse,
+  },
+  replicaUrl: {
+    flag: "--replica-url <url>",
+    env: "BERTH_REPLICA_URL",
+    about: "URL at which other replicas reach this one, for sessions (default: the address it listens on)",
+    parse: httpUrl,
+  },
   defaultProject: {
     flag: "--default-project <name>",
     env: "BERTH_DEFAULT_PROJECT",

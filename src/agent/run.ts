@@ -14,6 +14,7 @@ import { type Container, type Ended, RunError, type Runtime } from "./runtimes/r
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { idleText } from "./usage/idle-guard.ts"
+import type { Sessions } from "./sessions/sessions.ts"
 import type { Meter } from "./usage/meter.ts"
 
 /** Delay between the stop signal and SIGKILL of a job that sets none, seconds. */
@@ -42,6 +43,8 @@ export interface RunOptions {
   spool: Spool
   /** Measures the containers. */
   meter: Pick<Meter, "start" | "finish">
+  /** Lets people into the container while it runs. */
+  sessions: Pick<Sessions, "admitTo">
   clock: Clock
   logger: Logger
   /** Limits of the VM. */
@@ -280,13 +283,15 @@ async function superviseAttempt(
   options: RunOptions,
   container: Container,
 ): Promise<{ ended: Ended; stopped: StopCause | undefined; ignored: string | undefined }> {
-  const { stop, meter, runtime } = options
+  const { stop, meter, sessions, runtime } = options
   const enough = new AbortController()
   const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
   const stopMeasuring = meter.start(container, runtime)
+  const stopAdmitting = sessions.admitTo(container)
   const ended = await container.wait()
   stopMeasuring()
+  stopAdmitting()
   // A container that ended by itself before a signal reached it has its own result.
   const stopped = (await killing.reached()) ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()

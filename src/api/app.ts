@@ -96,11 +96,13 @@ import { keyRoutes } from "./resources/keys/routes.ts"
 import { type JoinFacts, Machines } from "./resources/machines/machines.ts"
 import { type MachineServices, machineRoutes } from "./resources/machines/routes.ts"
 import { type OfferServices, offerRoutes } from "./resources/offers/routes.ts"
+import { sessionRoutes } from "./resources/sessions/routes.ts"
 import { MOST_UPLOADS, UPLOAD_SECONDS, uploadRoutes } from "./resources/uploads/routes.ts"
 import { Uploads } from "./resources/uploads/uploads.ts"
 import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts"
 import { Webhooks } from "./resources/webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./resources/whoami/routes.ts"
+import type { SessionHub } from "./sessions/hub.ts"
 import type { UploadStore } from "./uploads/store.ts"
 import type { UsageTails } from "./usage/tails.ts"
 
@@ -152,6 +154,8 @@ export interface FacadeDependencies {
   uploadStore: UploadStore
   /** Reader of what jobs use and used. */
   usage: Pick<UsageTails, "read">
+  /** Sessions into running containers. Absent: this installation allows none. */
+  sessions?: SessionHub | undefined
   /** Seals the credentials of connections. */
   sealer: Sealer
   /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
@@ -301,6 +305,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
   mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
+  mount(router, sessionRoutes, guard, { jobsOf, hub: dependencies.sessions, launchesOf: ofJobs.launchesOf })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)

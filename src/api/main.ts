@@ -63,6 +63,9 @@ import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
 import type { JoinFacts } from "./resources/machines/machines.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
+import { SessionHub } from "./sessions/hub.ts"
+import { SessionLeases } from "./sessions/lease.ts"
+import { Upgrades } from "./sessions/upgrades.ts"
 import { openStores, type Stores } from "./stores.ts"
 import { UsageTails } from "./usage/tails.ts"
 
@@ -112,7 +115,7 @@ export async function startFacade(
   const clock = systemClock
   const ending = new AbortController()
   const caches = facadeCaches({ client, logger }, options)
-  const { launches, statements, heartbeats, ...objects } = caches
+  const { launches, statements, heartbeats, sessions: sessionsCache, ...objects } = caches
   const stores = await openStores(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
   const credentialsOf = liveCredentials(client, { ...caches, sealer, identityIssuer: parts.identity?.issuer })
@@ -120,7 +123,8 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
-  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, shutdown: stop }
+  const sessions = sessionsCache && sessionParts(sessionsCache, parts)
+  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, sessions: sessions?.hub, shutdown: stop }
   const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
   const health = new Health()
@@ -130,6 +134,7 @@ export async function startFacade(
     ...{ client, caches: objects, launches: launches.store, statements: statements.store, heartbeatTimes },
     ...stores,
     usage,
+    sessions: sessions?.hub,
     sealer,
     gateway: gateway.handle,
     health,
@@ -152,15 +157,20 @@ export async function startFacade(
   measureCaches(metrics, Object.values(caches))
   const operations = await serveOperations(options, health, metrics)
   const server = serverOf(app, gateway, metrics)
+  const upgrades = sessions && new Upgrades({ ...sessions, gateway: () => gateway.current, logger })
+  upgrades?.listenOn(server)
   const url = await listen(server, options)
+  sessions?.leases.setReplicaUrl(options.replicaUrl ?? url)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const uploads = { ...parts, caches: objects, store: stores.uploadStore, clock }
-  const runners = [gateway, writer, ...Object.values(caches), ...Object.values(watches ?? {})]
+  const runners = [gateway, writer, ...(sessions === undefined ? [] : [sessions.hub]), ...Object.values(caches), ...Object.values(watches ?? {})]
   const loops = [...runners.map((each) => each.run(ending.signal)), keepRemovingUploads(uploads, ending.signal)]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...stores }, ending.signal)
   const ended = untilAborted(stop).then(async () => {
     health.drain()
     endRetention()
+    sessions?.hub.close()
+    upgrades?.close()
     await drain(server, DRAIN_SECONDS)
     ending.abort()
     await Promise.all(loops)
@@ -249,6 +259,12 @@ function heartbeatWriter(
 
 type HeartbeatSources = Pick<Caches, "launches" | "heartbeats"> & { heartbeatTimes: SharedHeartbeats }
 
+/** Constructs what holds sessions into running containers. */
+function sessionParts(cache: NonNullable<Caches["sessions"]>, { client, logger }: FacadeParts) {
+  const leases = new SessionLeases({ client, cache, clock: systemClock })
+  return { leases, hub: new SessionHub({ leases, clock: systemClock, logger }) }
+}
+
 /** Constructs the memory of what runs use. */
 function usageTails(
   { systemNamespace: namespace }: Options,
@@ -266,7 +282,7 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute, projectLimits }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
+  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, sessions, shutdown }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -286,6 +302,7 @@ function agentGateway(
     ...defined({ workdirMibPerMinute }),
     heartbeats: writer,
     usage,
+    ...(sessions !== undefined && { sessionsOf: (launch) => sessions.idsOf(launch) }),
     shutdown,
     clock: systemClock,
     logger,
@@ -333,7 +350,7 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 }
 
 type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
-  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal }
+  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal; sessions: SessionHub | undefined }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
 function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {
