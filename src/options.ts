@@ -409,14 +409,14 @@ const FACADE = {
   sessions: {
     flag: "--sessions <boolean>",
     env: "BERTH_SESSIONS",
-    about: "true: developers may run commands in the containers of running jobs, and reach their ports (default: false)",
+    about:
+      "true: developers may run commands in the containers of running jobs, and reach their ports (default: false)",
     parse: trueOrFalse,
   },
-  replicaUrl: {
-    flag: "--replica-url <url>",
-    env: "BERTH_REPLICA_URL",
-    about: "URL at which other replicas reach this one, for sessions (default: the address it listens on)",
-    parse: httpUrl,
+  replicaHost: {
+    flag: "--replica-host <address>",
+    env: "BERTH_REPLICA_HOST",
+    about: "address at which other replicas reach this one, for sessions (default: the one that it listens on)",
   },
   defaultProject: {
     flag: "--default-project <name>",

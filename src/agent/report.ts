@@ -23,8 +23,8 @@ export interface ReporterOptions {
   onRefused: (error: RefusedError) => void
   /** Called when the gateway wants the container stopped; may be called again. */
   onStop: () => void
-  /** Called with the open sessions of each answer. */
-  onSessions: (ids: readonly string[]) => void
+  /** Called with the open sessions of each answer. Returns the longest time until the next report, seconds. */
+  onSessions: (ids: readonly string[]) => number
   /** Called before each report with the finish. Returns what its message says about the log, if anything. */
   beforeFinish: () => Promise<string | undefined>
 }
@@ -81,11 +81,10 @@ export class Reporter {
     const report = this.#compose(note)
     try {
       const answer = await client.report(report)
-      this.heartbeatSeconds = answer.heartbeatSeconds
+      this.heartbeatSeconds = Math.min(answer.heartbeatSeconds, onSessions(answer.sessions ?? []))
       this.#usage.answered(report, answer)
       if (report.finish !== undefined) disk.update({ finishStored: true })
       if (answer.desired === "stop") onStop()
-      onSessions(answer.sessions ?? [])
       return undefined
     } catch (error) {
       if (error instanceof RefusedError) onRefused(error)

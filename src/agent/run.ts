@@ -11,10 +11,10 @@ import type { Disk } from "./disk.ts"
 import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
 import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
+import type { Sessions } from "./sessions/sessions.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { idleText } from "./usage/idle-guard.ts"
-import type { Sessions } from "./sessions/sessions.ts"
 import type { Meter } from "./usage/meter.ts"
 
 /** Delay between the stop signal and SIGKILL of a job that sets none, seconds. */

@@ -70,9 +70,9 @@ export class Session {
     const onIdle = (): void => this.#stop.abort("idle" satisfies StopCause)
     this.#meter = new Meter({ disk, clock, logger, sampleSeconds: context.sampleSeconds, onIdle })
     this.#sessions = new Sessions({
-      ...{ config, keys: disk.keys, logger },
+      ...{ config, keys: disk.keys, clock, logger },
       onEntered: () => disk.update({ entered: true }),
-      onEnded: () => this.#reporter.wake(),
+      onLost: () => this.#reporter.wake(),
     })
     this.#reporter = new Reporter(
       {
@@ -151,7 +151,17 @@ export class Session {
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
     const signals = { stop: this.#stop, hurry: this.#hurry.signal }
     const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
-    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, meter: this.#meter, sessions: this.#sessions, ...signals }
+    const parts = {
+      runtime,
+      spool,
+      order,
+      reorder,
+      fetchWorkdir,
+      disk: this.#disk,
+      meter: this.#meter,
+      sessions: this.#sessions,
+      ...signals,
+    }
     const finish = await runToEnd({ ...parts, vm: config, clock, logger, stopGraceSeconds, onChange })
     this.#loops.push(this.#meter.close())
     logger.info({ finish }, "the run has ended")

@@ -160,10 +160,16 @@ export async function startFacade(
   const upgrades = sessions && new Upgrades({ ...sessions, gateway: () => gateway.current, logger })
   upgrades?.listenOn(server)
   const url = await listen(server, options)
-  sessions?.leases.setReplicaUrl(options.replicaUrl ?? url)
+  sessions?.leases.setReplicaUrl(replicaUrl(url, options.replicaHost))
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const uploads = { ...parts, caches: objects, store: stores.uploadStore, clock }
-  const runners = [gateway, writer, ...(sessions === undefined ? [] : [sessions.hub]), ...Object.values(caches), ...Object.values(watches ?? {})]
+  const runners = [
+    gateway,
+    writer,
+    ...(sessions === undefined ? [] : [sessions.hub]),
+    ...Object.values(caches),
+    ...Object.values(watches ?? {}),
+  ]
   const loops = [...runners.map((each) => each.run(ending.signal)), keepRemovingUploads(uploads, ending.signal)]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...stores }, ending.signal)
   const ended = untilAborted(stop).then(async () => {
@@ -259,6 +265,13 @@ function heartbeatWriter(
 
 type HeartbeatSources = Pick<Caches, "launches" | "heartbeats"> & { heartbeatTimes: SharedHeartbeats }
 
+/** Returns the URL at which other replicas reach this one. @param own the one that it listens on */
+function replicaUrl(own: string, host: string | undefined): string {
+  if (host === undefined) return own
+  const { port } = new URL(own)
+  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`
+}
+
 /** Constructs what holds sessions into running containers. */
 function sessionParts(cache: NonNullable<Caches["sessions"]>, { client, logger }: FacadeParts) {
   const leases = new SessionLeases({ client, cache, clock: systemClock })
@@ -282,7 +295,18 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute, projectLimits }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, sessions, shutdown }: GatewaySources,
+  {
+    launches,
+    machines,
+    connections,
+    credentialsOf,
+    logStore,
+    uploadStore,
+    writer,
+    usage,
+    sessions,
+    shutdown,
+  }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -350,7 +374,13 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 }
 
 type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
-  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal; sessions: SessionHub | undefined }
+  Stores & {
+    credentialsOf: ReadCredentials
+    writer: HeartbeatWriter
+    usage: UsageTails
+    shutdown: AbortSignal
+    sessions: SessionHub | undefined
+  }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
 function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {

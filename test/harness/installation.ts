@@ -42,6 +42,8 @@ export interface InstallationOptions {
   runtime: ContainerRuntime
   /** Store for the façades' logs. Default: a store in its folder. */
   logs?: FacadeConfig["logs"]
+  /** True: developers may open sessions into running containers. */
+  sessions?: boolean
 }
 
 /** File that opens the gate. A signal could arrive before the shell's trap is set. */
@@ -75,6 +77,7 @@ export class Installation {
   readonly programs: Program[] = []
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
+  readonly #sessions: boolean
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
   #url = "http://127.0.0.1:0"
@@ -95,12 +98,13 @@ export class Installation {
     }
   }
 
-  private constructor({ name, kubeconfig, runtime, logs }: InstallationOptions, folder: string) {
+  private constructor({ name, kubeconfig, runtime, logs, sessions = false }: InstallationOptions, folder: string) {
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
+    this.#sessions = sessions
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
     this.client = connect({ kubeconfig })
     const logger = silentLogger
@@ -142,18 +146,25 @@ export class Installation {
 
   /** Resolves when the façade is ready. */
   async startFacade(): Promise<Program> {
-    const facade = this.#start<FacadeConfig>("facade", {
+    const { program, url } = await this.startReplica(Number(new URL(this.#url).port))
+    this.#url = url
+    return program
+  }
+
+  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. */
+  async startReplica(port = 0): Promise<{ program: Program; url: string }> {
+    const program = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
       systemNamespace: this.systemNamespace,
       watchNamespace: this.namespace,
-      port: Number(new URL(this.#url).port),
+      port,
       project: this.namespace,
       logs: this.#logs,
+      sessions: this.#sessions,
     })
-    const { url } = await facade.ready<{ url: string }>()
-    this.#url = url
+    const { url } = await program.ready<{ url: string }>()
     await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)
-    return facade
+    return { program, url }
   }
 
   /** Resolves when the operator is up, as leader or not. */

@@ -2,7 +2,8 @@ import { once } from "node:events"
 import { connect as connectTcp } from "node:net"
 import { type Duplex, PassThrough } from "node:stream"
 import type Docker from "dockerode"
-import type { SessionTarget, StreamResult } from "../../core/protocol/sessions.ts"
+import type { StreamResult } from "../../core/apis/remote-command.ts"
+import type { SessionTarget } from "../../core/protocol/sessions.ts"
 import { framesOf } from "./docker-frames.ts"
 import { CALL_SECONDS, errorMessage, withTimeout } from "./engine.ts"
 import { type Entrance, type Entry, EntryError } from "./runtime.ts"
@@ -32,13 +33,14 @@ export class DockerEntrance implements Entrance {
           Tty: tty,
           ...{ AttachStdin: true, AttachStdout: true, AttachStderr: true },
           ...(tty && { Env: ["TERM=xterm-256color"] }),
-          ...(size !== undefined && { ConsoleSize: [size.rows, size.columns] }),
         } as Docker.ExecCreateOptions),
       )
       const stream = await withTimeout(CALL_SECONDS, exec.start({ hijack: true, stdin: true, Tty: tty }))
+      const resize: Entry["resize"] = async ({ columns: w, rows: h }) => void (await exec.resize({ w, h }))
+      // Engines may ignore the size of the start.
+      if (tty && size !== undefined) await withTimeout(CALL_SECONDS, resize(size)).catch(() => undefined)
       const result = () => resultOf(exec, command)
       const leave = async (): Promise<void> => void stream.destroy()
-      const resize: Entry["resize"] = async ({ columns: w, rows: h }) => void (await exec.resize({ w, h }))
       return { input: stream, ...(tty ? { output: stream } : apart(stream)), resize, result, leave }
     } catch (error) {
       throw new EntryError(`the command can't be started in the container: ${errorMessage(error)}`)
@@ -56,7 +58,9 @@ export class DockerEntrance implements Entrance {
     } catch (error) {
       socket.destroy()
       const why = error instanceof Error && "code" in error ? String(error.code) : "no answer"
-      throw new EntryError(`port ${port} of the container can't be reached (${why}): let the program listen on 0.0.0.0:${port}`)
+      throw new EntryError(
+        `port ${port} of the container can't be reached (${why}): let the program listen on 0.0.0.0:${port}`,
+      )
     }
     const leave = async (): Promise<void> => void socket.destroy()
     return { input: socket, output: socket, resize: async () => undefined, result: async () => ({}), leave }
@@ -82,6 +86,9 @@ function apart(stream: Duplex): Pick<Entry, "output" | "errors"> {
   }
   split()
     .catch(() => undefined)
-    .finally(() => [output, errors].forEach((each) => each.end()))
+    .finally(() => {
+      output.end()
+      errors.end()
+    })
   return { output, errors }
 }

@@ -1,7 +1,8 @@
 import type { Readable, Writable } from "node:stream"
 import type { FinishCause, FinishReason } from "../../core/apis/launch.ts"
+import type { StreamResult, TerminalSize } from "../../core/apis/remote-command.ts"
 import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
-import type { SessionTarget, StreamResult, TerminalSize } from "../../core/protocol/sessions.ts"
+import type { SessionTarget } from "../../core/protocol/sessions.ts"
 
 /** Result of an attempt. */
 export interface Ended {

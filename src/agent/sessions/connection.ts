@@ -4,14 +4,10 @@ import https from "node:https"
 import { rootCertificates } from "node:tls"
 import { WebSocket } from "ws"
 import { proxiedAgents } from "../../core/apis/proxy.ts"
+import { SESSION_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { type AgentKeys, check, signMessage } from "../../core/protocol/messages.ts"
 import type { BootConfig } from "../../core/protocol/protocol.ts"
-import {
-  SESSION_MESSAGE_BYTES,
-  SESSION_PROTOCOL,
-  SessionChallengeSchema,
-  sessionPath,
-} from "../../core/protocol/sessions.ts"
+import { SESSION_MESSAGE_BYTES, SessionChallengeSchema, sessionPath } from "../../core/protocol/sessions.ts"
 
 /** Time for the connection and the challenge, seconds. */
 const OPEN_SECONDS = 20
@@ -23,7 +19,7 @@ export interface SessionAddress {
   stream: number
 }
 
-/** Opens a WebSocket to the gateway, and proves that it is this agent's. @throws Error */
+/** Opens a WebSocket to the gateway, and proves that it is this agent's. That of a stream is paused. @throws Error */
 export async function openSessionSocket(
   { launch, gatewayUrl, gatewayCa, bootstrapToken }: BootConfig,
   { signing }: AgentKeys,
@@ -42,6 +38,8 @@ export async function openSessionSocket(
   try {
     const [data] = (await once(socket, "message", { signal: AbortSignal.timeout(OPEN_SECONDS * 1000) })) as [Buffer]
     const { challenge } = check(SessionChallengeSchema, JSON.parse(data.toString()), "the gateway's challenge")
+    // What comes after the proof waits until its reader is there.
+    if (stream !== 0) socket.pause()
     socket.send(await signMessage("session", { launch, session, stream, challenge }, signing))
     return socket
   } catch (error) {

@@ -1,21 +1,16 @@
 import type { Readable } from "node:stream"
 import type { WebSocket } from "ws"
-import { check } from "../../core/protocol/messages.ts"
 import {
   CHANNELS,
   type Channel,
-  endOf,
-  FRAME_BYTES,
   frameOf,
   readFrame,
-  type SessionTarget,
   type StreamResult,
-  TerminalSizeSchema,
-} from "../../core/protocol/sessions.ts"
+  sendAll,
+} from "../../core/apis/remote-command.ts"
+import { check } from "../../core/protocol/messages.ts"
+import { type SessionTarget, TerminalSizeSchema } from "../../core/protocol/sessions.ts"
 import { type Container, type Entry, EntryError } from "../runtimes/runtime.ts"
-
-/** Bytes that may wait in the socket before the container's output is read on. */
-const WAITING_BYTES = 1024 * 1024
 
 /** Serves one stream: a command in the container, or a connection to one of its ports. Resolves at its end. */
 export async function serveStream(
@@ -28,6 +23,7 @@ export async function serveStream(
     const entry = await enter(target, container)
     await relay(socket, entry)
   } catch (error) {
+    socket.resume()
     if (!(error instanceof EntryError)) throw error
     finish(socket, { error: error.message.slice(0, 1024) })
   }
@@ -58,6 +54,7 @@ async function relay(socket: WebSocket, entry: Entry): Promise<void> {
     } else if (frame?.channel === "close" && frame.content[0] === CHANNELS.stdin) input.end()
     else if (frame?.channel === "resize") void entry.resize(sizeIn(frame.content)).catch(() => undefined)
   })
+  socket.resume()
   const copied = Promise.all([
     copy(output, "stdout", socket),
     ...(errors === undefined ? [] : [copy(errors, "stderr", socket)]),
@@ -72,25 +69,13 @@ async function relay(socket: WebSocket, entry: Entry): Promise<void> {
   }
 }
 
-function sizeIn(content: Buffer) {
-  return check(TerminalSizeSchema, JSON.parse(content.toString()), "the size of the terminal")
+function sizeIn(content: Uint8Array) {
+  return check(TerminalSizeSchema, JSON.parse(Buffer.from(content).toString()), "the size of the terminal")
 }
 
-/** Sends all that a stream yields, as fast as the other end takes it. A stream that breaks off has ended. */
+/** Sends all that a stream yields. A stream that breaks off has ended. */
 async function copy(from: Readable, channel: Channel, socket: WebSocket): Promise<void> {
-  try {
-    for await (const piece of from as AsyncIterable<Buffer>) {
-      for (let start = 0; start < piece.byteLength; start += FRAME_BYTES) {
-        const sent = new Promise<void>((resolve) =>
-          socket.send(frameOf(channel, piece.subarray(start, start + FRAME_BYTES)), () => resolve()),
-        )
-        if (socket.bufferedAmount > WAITING_BYTES) await sent
-      }
-    }
-  } catch {
-    // The container or the connection has ended.
-  }
-  if (socket.readyState === socket.OPEN) socket.send(endOf(channel))
+  await sendAll(socket, channel, from as AsyncIterable<Buffer>).catch(() => undefined)
 }
 
 function finish(socket: WebSocket, result: StreamResult): void {

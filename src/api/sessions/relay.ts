@@ -1,7 +1,5 @@
 import type { WebSocket } from "ws"
-
-/** Bytes that may wait in a socket before the other one is read on. */
-const WAITING_BYTES = 1024 * 1024
+import { WAITING_BYTES } from "../../core/apis/remote-command.ts"
 
 /** Bytes that went through a relay. */
 export interface Counted {
@@ -35,8 +33,8 @@ function copy(from: WebSocket, to: WebSocket, count: (bytes: number) => void): v
 /** Closes a socket, with a code that one may send. */
 export function closeSocket(socket: WebSocket, code: number, reason: string): void {
   socket.resume()
-  if (socket.readyState !== socket.OPEN) return socket.terminate()
-  socket.close(isSendable(code) ? code : 1011, cut(reason))
+  if (socket.readyState === socket.OPEN) socket.close(isSendable(code) ? code : 1011, cut(reason))
+  else socket.terminate()
 }
 
 /** Codes 1004 to 1006 and 1015 say what happened here, and are never sent (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */

@@ -109,7 +109,10 @@ export class Session {
   /** Joins the agent's stream with its client. The first one has it. */
   addStream(stream: number, agent: WebSocket): void {
     const waiting = this.#waiting.get(stream)
-    if (waiting === undefined) return closeSocket(agent, CLOSES.policy, "nobody waits for this stream")
+    if (waiting === undefined) {
+      closeSocket(agent, CLOSES.policy, "nobody waits for this stream")
+      return
+    }
     this.#waiting.delete(stream)
     waiting.cancel()
     agent.on("error", () => undefined)
@@ -130,7 +133,8 @@ export class Session {
     this.#ended.resolve(reason)
     for (const stream of this.#waiting.keys()) this.#drop(stream, code, reason)
     for (const socket of this.#sockets) closeSocket(socket, code, reason)
-    if (this.#agent !== undefined) closeSocket(this.#agent, CLOSES.done, reason)
+    // The agent looks for the next session if this replica stops.
+    if (this.#agent !== undefined) closeSocket(this.#agent, code === CLOSES.restart ? code : CLOSES.done, reason)
   }
 
   /** A command has one stream, with which its session ends. */

@@ -4,8 +4,9 @@ import type { IncomingMessage, Server } from "node:http"
 import { connect, Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type WebSocket, WebSocketServer } from "ws"
+import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { GATEWAY_PATH } from "../../core/protocol/protocol.ts"
-import { SESSION_MESSAGE_BYTES, SESSION_PROTOCOL } from "../../core/protocol/sessions.ts"
+import { SESSION_MESSAGE_BYTES } from "../../core/protocol/sessions.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
 import type { Gateway } from "../gateway/gateway.ts"
 import { bearerTokenIn } from "../gateway/messages.ts"
@@ -21,9 +22,6 @@ const CLIENT_PATH = /^(?:\/projects\/[^/?]+)?\/1\/jobs\/[^/?]+\/sessions\/([0-9a
 const AGENT_PATH = new RegExp(
   `^${GATEWAY_PATH}/launches/([a-z0-9.-]{1,253})/sessions/([0-9a-f-]{36})(?:/streams/([1-9]\\d{0,8}))?$`,
 )
-
-/** Subprotocol with the session's token. Browsers can send no header of their own with a WebSocket. */
-export const TOKEN_PROTOCOL = "berth.session."
 
 /** Header of a connection that another replica has passed on. */
 const FORWARDED = "berth-forwarded"

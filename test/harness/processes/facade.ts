@@ -13,6 +13,7 @@ export interface FacadeConfig {
   /** Port, or 0 for any free one. */
   port: number
   project: string
+  sessions: boolean
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }
 }
 

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
-import { Int, Text } from "../../../core/apis/schema.ts"
-import { SESSION_PROTOCOL } from "../../../core/protocol/sessions.ts"
+import { SESSION_PROTOCOL } from "../../../core/apis/remote-command.ts"
+import { ALLOWED, Int, Text } from "../../../core/apis/schema.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 
 const Size = Int({ minimum: 1, maximum: 10_000 })
@@ -18,7 +18,11 @@ export const SessionRequestSchema = Type.Object({
   columns: Type.Optional(Size),
   rows: Type.Optional(Size),
   port: Type.Optional(
-    Int({ minimum: 1, maximum: 65_535, description: "TCP port of the container. Each connection is a WebSocket of its own." }),
+    Int({
+      minimum: 1,
+      maximum: 65_535,
+      description: "TCP port of the container. Each connection is a WebSocket of its own.",
+    }),
   ),
 })
 export type SessionRequest = Static<typeof SessionRequestSchema>
@@ -27,7 +31,7 @@ const SESSION = {
   session_id: Type.String(),
   kind: Type.String({ description: "exec, or port <number>." }),
   opened_by: Type.String({ description: "Id of the key or person." }),
-  opened_at: Type.String({ format: "date-time" }),
+  opened_at: Type.String({ format: "date-time", description: "Time of its beginning.", [ALLOWED]: "an RFC 3339 time" }),
 }
 
 export const SessionRecordSchema = Type.Object(SESSION)

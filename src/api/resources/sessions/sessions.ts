@@ -70,10 +70,12 @@ export function toSessionRecord({ id, kind, by, since }: SessionFacts): SessionR
 /** @throws Problem 400 unless the body names a command or a port */
 function targetOf({ command, tty = false, columns, rows, port }: SessionRequest): SessionTarget {
   const error = (pointer: string, detail: string) => invalidRequest([{ pointer, detail }], "The session")
-  if (command === undefined && port === undefined) throw error("", "needs a command, such as [\"sh\"], or a port")
-  if (command !== undefined && port !== undefined) throw error("/port", "is not allowed with a command: open two sessions")
+  if (command === undefined && port === undefined) throw error("", 'needs a command, such as ["sh"], or a port')
+  if (command !== undefined && port !== undefined)
+    throw error("/port", "is not allowed with a command: open two sessions")
   if (port !== undefined) {
-    if (tty || columns !== undefined || rows !== undefined) throw error("/tty", "a port has no terminal: omit tty, columns and rows")
+    if (tty || columns !== undefined || rows !== undefined)
+      throw error("/tty", "a port has no terminal: omit tty, columns and rows")
     return { port }
   }
   if ((columns === undefined) !== (rows === undefined)) throw error("/columns", "columns and rows come together")
