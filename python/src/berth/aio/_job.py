@@ -1,0 +1,237 @@
+"""Jobs, plans and offers."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Optional, Union
+from urllib.parse import quote
+
+import httpx
+
+from .. import _async_runtime as runtime
+from .._api.api.jobs import cancel_job, get_job, get_job_logs, get_job_timeline, get_job_usage
+from .._api.models import JobPlan, JobRecord, JobSubmission, JobUsage, Offer, OfferList, PlannedPlacement, TimelineEntry
+from .._errors import JobCancelled, JobFailed, WaitTimeout
+from .._html import job_html, offers_html, plan_html, usd
+from .._log_lines import LogLines
+from ._connection import Connection
+
+if TYPE_CHECKING:
+    from ._client import Client
+
+#: Local folder, as `DIR` or `DIR:/PATH`.
+Workdir = Optional[Union[str, "os.PathLike[str]"]]
+ENDED = ("succeeded", "failed", "cancelled")
+#: Lines of a log that errors and notebooks show.
+_TAIL_LINES = 20
+
+
+def poll_delay(count: int) -> float:
+    """Returns the delay after so many reads of a job that runs, seconds."""
+    return float(min(5.0, 0.5 * 1.5**count))
+
+
+class Job:
+    """Job of the project."""
+
+    def __init__(self, connection: Connection, record: JobRecord) -> None:
+        self._connection = connection
+        self._log_tail = ""
+        #: Record of the API, as last read.
+        self.record = record
+        #: Plan whose `run` has submitted the job; None: another way.
+        self.plan: Plan | None = None
+
+    @property
+    def id(self) -> str:
+        """Id, which no other job gets."""
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        """Name in the project."""
+        return self.record.name
+
+    @property
+    def status(self) -> str:
+        """`queued`, `booting`, `running`, `succeeded`, `failed` or `cancelled`, as last read."""
+        return self.record.status
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the container, as last read; None: none has ended."""
+        return self.record.exit_code
+
+    @property
+    def cost(self) -> float | None:
+        """Cost so far, USD, as last read; None: no VM was created yet."""
+        return self.record.actual_cost
+
+    @property
+    def url(self) -> str:
+        """Address of the job's page in the web console."""
+        project, name = (quote(text, safe="") for text in (self.record.project_id, self.record.name))
+        return f"{self._connection.context.url}/console/projects/{project}/jobs/{name}"
+
+    async def refresh(self) -> Job:
+        """Reads the record again."""
+        return await self._read()
+
+    async def _read(self, until: float | None = None) -> Job:
+        self.record = await self._connection.call(get_job.request(self.id), get_job.answer, until)
+        return self
+
+    async def wait(self, timeout: float | None = None, check: bool = True) -> Job:
+        """
+        Waits until the job has ended, for at most `timeout` seconds. With `check`, raises JobFailed or JobCancelled unless
+        it has succeeded. Raises WaitTimeout; the job runs on then.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        count = 0
+        while True:
+            await self._read(until)
+            if self.status in ENDED:
+                break
+            left = until - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"{self.name} has not ended in {timeout:g} s: it is {self.status}, and runs on.")
+            await runtime.sleep(min(poll_delay(count), left))
+            count += 1
+        if self.status != "succeeded":
+            self._log_tail = "\n".join([line async for line in self.logs(tail=_TAIL_LINES)])
+            if check:
+                raise (JobCancelled if self.status == "cancelled" else JobFailed)(self.record, self._log_tail)
+        return self
+
+    async def logs(self, follow: bool = False, tail: int | None = None, timestamps: bool = False) -> AsyncIterator[str]:
+        """
+        Gives the lines of the log. With `follow` it ends when the job has ended; a connection that breaks loses and repeats
+        no line. `tail` gives only the last lines, `timestamps` puts the time before each.
+        """
+        if follow and tail is not None:
+            raise ValueError("follow excludes tail: a followed log begins with its first line.")
+        lines = LogLines()
+        if not follow:
+            request = get_job_logs.request(self.id, timestamps=timestamps)
+            if tail is not None:
+                request["params"]["tail"] = tail
+            response = await self._connection.send(request)
+            for line in [*lines.add(response.content), *lines.end()]:
+                yield line
+            return
+        while not await self._is_over(lines):
+            request = get_job_logs.request(self.id, follow=True, timestamps=timestamps)
+            response = await self._connection.steadily(request, math.inf, stream=True)
+            lines.reopened()
+            try:
+                async for piece in response.aiter_bytes():
+                    for line in lines.add(piece):
+                        yield line
+                lines.is_whole = True
+            except httpx.TransportError:
+                # The connection broke, or was silent for long.
+                pass
+            finally:
+                await response.aclose()
+        for line in lines.end():
+            yield line
+
+    async def _is_over(self, lines: LogLines) -> bool:
+        """Returns true if the log has arrived to its end. A stream also ends when the API stops; then the job runs on."""
+        was_whole, lines.is_whole = lines.is_whole, False
+        if not was_whole:
+            if lines.is_opened:
+                await runtime.sleep(1)
+            return False
+        await self._read(math.inf)
+        if self.status in ENDED:
+            return True
+        await runtime.sleep(1)
+        return False
+
+    async def usage(self) -> JobUsage:
+        """Returns what the job uses and used: CPU, memory, disk, network and GPUs."""
+        return await self._connection.call(get_job_usage.request(self.id), get_job_usage.answer)
+
+    async def timeline(self) -> list[TimelineEntry]:
+        """Returns what happened to the job, in plain sentences."""
+        found = await self._connection.call(get_job_timeline.request(self.id), get_job_timeline.answer)
+        return found.timeline
+
+    async def cancel(self) -> Job:
+        """Cancels the job. Raises Conflict if it has ended otherwise."""
+        self.record = await self._connection.call(cancel_job.request(self.id), cancel_job.answer)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<berth.Job {self.name}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return job_html(self.record, self.url, self._log_tail)
+
+
+class Plan:
+    """Machines that a job would get, with their prices. Nothing was created."""
+
+    def __init__(self, record: JobPlan, client: Client, body: JobSubmission, workdir: Workdir) -> None:
+        self._client, self._body, self._workdir = client, body, workdir
+        #: Answer of the API.
+        self.record = record
+
+    async def run(self) -> Job:
+        """Submits the job of this plan. Its machine and price may have changed since."""
+        return await self._client._submit(self._body, self._workdir, self)
+
+    @property
+    def verdict(self) -> str:
+        """`placeable`, `waits`, `noOffer` or `fails`."""
+        return self.record.verdict
+
+    @property
+    def message(self) -> str:
+        """Reason of the verdict, in a sentence."""
+        return self.record.message
+
+    @property
+    def cost(self) -> float | None:
+        """Expected cost, USD; None: no machine fits."""
+        return self.record.estimated_cost
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may become expensive."""
+        return self.record.warnings
+
+    @property
+    def placements(self) -> list[PlannedPlacement]:
+        """Machines in the order in which Berth tries them."""
+        return self.record.placements
+
+    def __repr__(self) -> str:
+        first = self.placements[0] if self.placements else None
+        machine = (
+            "no machine"
+            if first is None
+            else f"{first.provider} {first.instance_type} in {first.region}, about {usd(self.cost)}"
+        )
+        return f"<berth.Plan {self.verdict}: {machine}>"
+
+    def _repr_html_(self) -> str:
+        return plan_html(self.record)
+
+
+class Offers(list[Offer]):
+    """Cheapest machines for requirements."""
+
+    def __init__(self, record: OfferList) -> None:
+        super().__init__(record.offers)
+        #: Number of all machines that match.
+        self.total = record.total
+        #: Nearest machine, in a sentence, if none matches.
+        self.message = record.message
+
+    def _repr_html_(self) -> str:
+        return offers_html(self, self.message)
