@@ -7,7 +7,17 @@ from typing import Any
 
 
 class Error(Exception):
-    """Failure of a call."""
+    """Failure of a call. Processes may send it to each other."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[Error], args: tuple[Any, ...], state: dict[str, Any]) -> Error:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ApiError(Error):
@@ -15,12 +25,14 @@ class ApiError(Error):
 
     def __init__(self, status: int, problem: Mapping[str, Any], address: str = "") -> None:
         """`problem` is a problem document (RFC 9457); empty for an answer of another program, such as a proxy."""
-        super().__init__(str(problem.get("detail") or f"{address} answered {status}"))
+        #: Invalid fields: each has `pointer` and `detail`.
+        self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
+        detail = str(problem.get("detail") or f"{address} answered {status}")
+        each = [f"{one.get('pointer')}: {one.get('detail')}" for one in self.errors]
+        super().__init__("\n".join([detail, *(each if len(each) > 1 else [])]))
         self.status = status
         #: Last part of the problem's type, such as `name-taken`; empty if there is none.
         self.type = str(problem.get("type") or "").rsplit("/", 1)[-1]
-        #: Invalid fields: each has `pointer` and `detail`.
-        self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
         #: Id of the request in the API's log.
         self.request_id: str | None = problem.get("instance")
 

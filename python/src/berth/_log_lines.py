@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import re
+
+#: Escape sequences of a terminal (ECMA-48), and control characters.
+_CONTROL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def plain(line: str) -> str:
+    """Returns a line without colors, and without what a progress bar has written over."""
+    return _CONTROL.sub("", line.rstrip("\r").rsplit("\r", 1)[-1])
 
 
 class LogLines:

@@ -1,5 +1,6 @@
 """What blocks a thread. `_async_runtime` has the same names for asyncio."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,8 +12,8 @@ sleep = time.sleep
 
 
 def scope() -> object:
-    """Returns the scope of connections: all threads share them."""
-    return "all threads"
+    """Returns the process: its threads share connections, and a fork needs its own."""
+    return os.getpid()
 
 
 def is_over(scope: object) -> bool:

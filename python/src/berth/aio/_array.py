@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
-import time
+import functools
 from collections.abc import AsyncIterator
 
-from .. import _async_runtime as runtime
 from .._api.api.arrays import cancel_array, get_array, list_array_indexes
 from .._api.api.jobs import list_jobs
 from .._api.models import ArrayIndex, ArrayRecord
-from .._errors import ArrayFailed, WaitTimeout
+from .._errors import ArrayFailed
 from .._html import array_html
 from ._connection import Connection
-from ._job import Job, poll_delay
-
-#: Largest page that every list of the API returns.
-PAGE_SIZE = 100
+from ._job import Job
+from ._waited import Waited
 
 
-class Array:
+class Array(Waited):
     """Array of the project. Iteration gives the results of its indexes, in their order."""
 
     def __init__(self, connection: Connection, record: ArrayRecord) -> None:
@@ -49,43 +45,31 @@ class Array:
 
     async def refresh(self) -> Array:
         """Reads the record again."""
-        return await self._read()
-
-    async def _read(self, until: float | None = None) -> Array:
-        self.record = await self._connection.call(get_array.request(self.id), get_array.answer, until)
+        await self._read()
         return self
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.record.ended_at is not None
+
+    async def _read(self, until: float | None = None) -> None:
+        self.record = await self._connection.call(get_array.request(self.id), get_array.answer, until)
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> Array:
         """
         Waits until all jobs have ended, for at most `timeout` seconds. With `check`, raises ArrayFailed unless all have
         succeeded. Raises WaitTimeout; the array runs on then.
         """
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        count = 0
-        while True:
-            await self._read(until)
-            if self.record.ended_at is not None:
-                break
-            left = until - time.monotonic()
-            if left <= 0:
-                raise WaitTimeout(f"{self.name} has not ended in {timeout:g} s: it is {self.status}, and runs on.")
-            await runtime.sleep(min(poll_delay(count), left))
-            count += 1
+        await self._until_ended(timeout)
         if check and self.status != "succeeded":
             raise ArrayFailed(self.record)
         return self
 
     async def jobs(self) -> AsyncIterator[Job]:
         """Gives the jobs of the array that still exist, the newest first."""
-        offset = 0
-        while True:
-            request = list_jobs.request(array=self.id, limit=PAGE_SIZE, offset=offset)
-            page = await self._connection.call(request, list_jobs.answer)
-            for record in page.jobs:
-                yield Job(self._connection, record)
-            offset += len(page.jobs)
-            if not page.jobs or offset >= page.total:
-                return
+        page_of = functools.partial(list_jobs.request, array=self.id)
+        async for record in self._connection.items(page_of, list_jobs.answer, lambda page: page.jobs):
+            yield Job(self._connection, record)
 
     async def cancel(self) -> Array:
         """Cancels the jobs that have not ended."""
@@ -96,15 +80,9 @@ class Array:
         return self.record.size
 
     async def __aiter__(self) -> AsyncIterator[ArrayIndex]:
-        offset = 0
-        while True:
-            request = list_array_indexes.request(self.id, limit=PAGE_SIZE, offset=offset)
-            page = await self._connection.call(request, list_array_indexes.answer)
-            for index in page.indexes:
-                yield index
-            offset += len(page.indexes)
-            if not page.indexes or offset >= page.total:
-                return
+        page_of = functools.partial(list_array_indexes.request, self.id)
+        async for index in self._connection.items(page_of, list_array_indexes.answer, lambda page: page.indexes):
+            yield index
 
     def __repr__(self) -> str:
         return f"<berth.Array {self.name}: {self.status}, {self.record.size} jobs>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -19,7 +21,7 @@ from .._context import choose_context
 from .._errors import Error, NotFound
 from .._job_fields import array_name, array_of, submission_of, words_of, workdir_of
 from .._workdir import PackedFolder, pack_workdir
-from ._array import PAGE_SIZE, Array
+from ._array import Array
 from ._connection import Connection
 from ._job import Job, Offers, Plan, Workdir
 
@@ -159,15 +161,10 @@ class Client:
         texts: dict[str, Any] = {
             key: value.isoformat() if isinstance(value, datetime) else value for key, value in filters.items()
         }
-        offset = 0
-        while limit is None or offset < limit:
-            most = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - offset)
-            page = await self._connection.call(list_jobs.request(**texts, limit=most, offset=offset), list_jobs.answer)
-            for record in page.jobs:
-                yield Job(self._connection, record)
-            offset += len(page.jobs)
-            if not page.jobs or offset >= page.total:
-                return
+        page_of = functools.partial(list_jobs.request, **texts)
+        most = math.inf if limit is None else limit
+        async for record in self._connection.items(page_of, list_jobs.answer, lambda page: page.jobs, most):
+            yield Job(self._connection, record)
 
     async def offers(self, /, gpu: str | None = None, **requirements: Any) -> Offers:
         """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,12 +18,23 @@ from .. import _async_runtime as runtime
 from .._api.errors import UnexpectedStatus
 from .._built import __version__
 from .._context import Context, ends_soon, renewal_turn, renewed, store_sign_in, stored_sign_in
-from .._errors import ApiError, Error, SignedOut, Unavailable, error_of
+from .._errors import ApiError, Error, SignedOut, TooManyRequests, Unavailable, error_of
 from .._retry import Attempt, retry_delay
 
+
+class Page(Protocol):
+    """Part of a list."""
+
+    total: int
+
+
 T = TypeVar("T")
+P = TypeVar("P", bound=Page)
+Item = TypeVar("Item")
 log = logging.getLogger("berth")
 
+#: Largest page that every list of the API returns.
+_PAGE_SIZE = 100
 #: A log that gives nothing for this time is opened again, seconds.
 _SILENCE_SECONDS = 300
 #: Delay between two reads while the API can't be reached, seconds.
@@ -64,10 +77,11 @@ class Connection:
                 "Install the version of berth-jobs that the API has."
             ) from error
 
-    async def send(self, request: Mapping[str, Any], stream: bool = False) -> httpx.Response:
+    async def send(self, request: Mapping[str, Any], stream: bool = False, until: float = math.inf) -> httpx.Response:
         """
-        Sends a request, and repeats it after a temporary failure. Each POST has one Idempotency-Key for all its tries,
-        so a repetition creates nothing twice. With `stream` the caller reads the body and closes the response.
+        Sends a request, and repeats it after a temporary failure, but not after `until` on the monotonic clock. Each POST has
+        one Idempotency-Key for all its tries, so a repetition creates nothing twice. With `stream` the caller reads the
+        body and closes the response.
         """
         method, headers = str(request["method"]).upper(), dict(request.get("headers") or {})
         if method == "POST":
@@ -75,9 +89,9 @@ class Connection:
         parts = {name: request[name] for name in ("params", "json", "content") if name in request}
         # A log may be silent for long.
         timeout = httpx.Timeout(60, connect=15, pool=None, read=_SILENCE_SECONDS if stream else 60)
-        began, count = time.monotonic(), 0
-        while True:
-            count += 1
+        began = time.monotonic()
+        patience = min(self._patience, until - began)
+        for count in itertools.count(1):
             credential = await self._credential()
             built = self._http.build_request(
                 method, request["url"], headers={**headers, **credential}, timeout=timeout, **parts
@@ -96,12 +110,31 @@ class Connection:
             status = None if response is None else response.status_code
             retry_after = None if response is None else response.headers.get("retry-after")
             spent = time.monotonic() - began
-            attempt = Attempt(method, "Idempotency-Key" in headers, status, retry_after, count, spent, self._patience)
+            attempt = Attempt(method, "Idempotency-Key" in headers, status, retry_after, count, spent, patience)
             delay = retry_delay(attempt, time.time(), random.random())
             if delay is None:
                 raise self._error(response, failure)
             log.info("%s; the request is sent again in %.1f s", self._error(response, failure), delay)
             await runtime.sleep(delay)
+        raise AssertionError("attempts have an end")
+
+    async def items(
+        self,
+        page_of: Callable[..., Mapping[str, Any]],
+        answer: Callable[[httpx.Response], P],
+        items_of: Callable[[P], list[Item]],
+        limit: float = math.inf,
+    ) -> AsyncIterator[Item]:
+        """Gives the items of all pages, at most `limit`."""
+        offset = 0
+        while offset < limit:
+            page = await self.call(page_of(limit=int(min(_PAGE_SIZE, limit - offset)), offset=offset), answer)
+            items = items_of(page)
+            for item in items:
+                yield item
+            offset += len(items)
+            if not items or offset >= page.total:
+                return
 
     async def steadily(self, request: Mapping[str, Any], until: float, stream: bool = False) -> httpx.Response:
         """
@@ -111,8 +144,8 @@ class Connection:
         began: float | None = None
         while True:
             try:
-                return await self.send(request, stream)
-            except Unavailable as error:
+                return await self.send(request, stream, until)
+            except (Unavailable, TooManyRequests) as error:
                 now = time.monotonic()
                 if began is None:
                     began = now

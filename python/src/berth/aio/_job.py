@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Optional, Union
 from urllib.parse import quote
@@ -14,27 +13,22 @@ import httpx
 from .. import _async_runtime as runtime
 from .._api.api.jobs import cancel_job, get_job, get_job_logs, get_job_timeline, get_job_usage
 from .._api.models import JobPlan, JobRecord, JobSubmission, JobUsage, Offer, OfferList, PlannedPlacement, TimelineEntry
-from .._errors import JobCancelled, JobFailed, WaitTimeout
+from .._errors import ApiError, JobCancelled, JobFailed
 from .._html import job_html, offers_html, plan_html, usd
-from .._log_lines import LogLines
+from .._log_lines import LogLines, plain
 from ._connection import Connection
+from ._waited import Waited
 
 if TYPE_CHECKING:
     from ._client import Client
 
 #: Local folder, as `DIR` or `DIR:/PATH`.
 Workdir = Optional[Union[str, "os.PathLike[str]"]]
-ENDED = ("succeeded", "failed", "cancelled")
 #: Lines of a log that errors and notebooks show.
 _TAIL_LINES = 20
 
 
-def poll_delay(count: int) -> float:
-    """Returns the delay after so many reads of a job that runs, seconds."""
-    return float(min(5.0, 0.5 * 1.5**count))
-
-
-class Job:
+class Job(Waited):
     """Job of the project."""
 
     def __init__(self, connection: Connection, record: JobRecord) -> None:
@@ -78,33 +72,33 @@ class Job:
 
     async def refresh(self) -> Job:
         """Reads the record again."""
-        return await self._read()
-
-    async def _read(self, until: float | None = None) -> Job:
-        self.record = await self._connection.call(get_job.request(self.id), get_job.answer, until)
+        await self._read()
         return self
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.status in ("succeeded", "failed", "cancelled")
+
+    async def _read(self, until: float | None = None) -> None:
+        self.record = await self._connection.call(get_job.request(self.id), get_job.answer, until)
 
     async def wait(self, timeout: float | None = None, check: bool = True) -> Job:
         """
         Waits until the job has ended, for at most `timeout` seconds. With `check`, raises JobFailed or JobCancelled unless
         it has succeeded. Raises WaitTimeout; the job runs on then.
         """
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        count = 0
-        while True:
-            await self._read(until)
-            if self.status in ENDED:
-                break
-            left = until - time.monotonic()
-            if left <= 0:
-                raise WaitTimeout(f"{self.name} has not ended in {timeout:g} s: it is {self.status}, and runs on.")
-            await runtime.sleep(min(poll_delay(count), left))
-            count += 1
+        await self._until_ended(timeout)
         if self.status != "succeeded":
-            self._log_tail = "\n".join([line async for line in self.logs(tail=_TAIL_LINES)])
+            self._log_tail = await self._tail()
             if check:
                 raise (JobCancelled if self.status == "cancelled" else JobFailed)(self.record, self._log_tail)
         return self
+
+    async def _tail(self) -> str:
+        try:
+            return "\n".join([plain(line) async for line in self.logs(tail=_TAIL_LINES)])
+        except ApiError as error:
+            return f"The log can't be read: {error}"
 
     async def logs(self, follow: bool = False, tail: int | None = None, timestamps: bool = False) -> AsyncIterator[str]:
         """
@@ -147,7 +141,7 @@ class Job:
                 await runtime.sleep(1)
             return False
         await self._read(math.inf)
-        if self.status in ENDED:
+        if self._has_ended:
             return True
         await runtime.sleep(1)
         return False
