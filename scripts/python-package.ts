@@ -1,7 +1,7 @@
 import { execFile } from "node:child_process"
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { dirname, join, resolve } from "node:path"
+import { basename, dirname, join, resolve } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { openApiDocument } from "../src/api/document.ts"
 import { JOB_CLOUDS } from "../src/clouds/definitions.ts"
@@ -60,22 +60,36 @@ unasync.unasync_files(files, [unasync.Rule("/aio/", "/_sync/", words)])`
   await run(join(programs, "python"), ["-c", code, JSON.stringify(files), JSON.stringify(SYNC_WORDS)])
 }
 
-/** Builds the wheel and the sdist, which has all generated code. @returns their paths */
-export async function packPython(folder: string): Promise<{ wheel: string; sdist: string }> {
+/** Paths of the built package. */
+export interface PackedPython {
+  wheel: string
+  /** It has all generated code. */
+  sdist: string
+}
+
+/** Builds the wheel and the sdist into a folder, which may have other files. */
+export async function packPython(folder: string): Promise<PackedPython> {
   const scratch = await mkdtemp(join(tmpdir(), "berth-python-"))
   try {
     const sources = join(scratch, "sources")
     await writePythonSources(sources)
-    const out = join(scratch, "out")
-    await run(join(await pythonBuildPrograms(), "hatchling"), ["build", "-d", out], { cwd: sources })
-    await mkdir(folder, { recursive: true })
-    const names = (await readdir(out)).sort()
-    for (const name of names) await cp(join(out, name), join(folder, name))
-    const path = (end: string) => join(folder, names.find((name) => name.endsWith(end)) ?? "")
-    return { wheel: path(".whl"), sdist: path(".tar.gz") }
+    return await packPythonSources(sources, folder)
   } finally {
     await rm(scratch, { recursive: true, force: true })
   }
+}
+
+/** Builds the wheel and the sdist of sources that are complete. */
+export async function packPythonSources(sources: string, folder: string): Promise<PackedPython> {
+  const args = ["build", "-d", resolve(folder)]
+  // It prints the path of each file to standard error, without colors if that is no terminal.
+  const { stdout, stderr } = await run(join(await pythonBuildPrograms(), "hatchling"), args, { cwd: sources })
+  const path = (end: string): string => {
+    const name = `${stdout}${stderr}`.split(/\s+/).find((word) => word.endsWith(end))
+    if (name === undefined) throw new Error(`hatchling has built no ${end}: ${stdout}${stderr}`)
+    return join(folder, basename(name))
+  }
+  return { wheel: path(".whl"), sdist: path(".tar.gz") }
 }
 
 function theDocument(): object {

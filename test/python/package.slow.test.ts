@@ -20,14 +20,11 @@ const here = needing(missingTool("openapi-python-client", "wheels of berth-jobs"
 const run = promisify(execFile)
 
 let folder: string
-let sources: string
 let installed: InstalledPackage
 
 here.describe("the wheel and the sdist of berth-jobs", () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "berth-python-"))
-    sources = join(folder, "sources")
-    await writePythonSources(sources)
     installed = await installPackage(folder)
   })
   afterAll(() => rm(folder, { recursive: true }))
@@ -35,9 +32,11 @@ here.describe("the wheel and the sdist of berth-jobs", () => {
   here.it("have the version of package.json, and install without Node.js", async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
     const { wheel, sdist, python } = installed
+    // Python writes a pre-release without hyphen and point.
+    const ofPython = version.replace(/-(a|b|rc)\.?/, "$1")
     expect([wheel, sdist].map((path) => basename(path))).toEqual([
-      `berth_jobs-${version}-py3-none-any.whl`,
-      `berth_jobs-${version}.tar.gz`,
+      `berth_jobs-${ofPython}-py3-none-any.whl`,
+      `berth_jobs-${ofPython}.tar.gz`,
     ])
     const ofSdist = await freshPython(join(folder, "of-sdist"), sdist)
     for (const each of [python, ofSdist]) {
@@ -48,6 +47,7 @@ here.describe("the wheel and the sdist of berth-jobs", () => {
   })
 
   here.it("have the types of the API, and so have the examples of docs/python.md", async () => {
+    const { sources } = installed
     await writeFile(join(sources, "examples.py"), await examples())
     expect(await mypy(sources)).toBe("")
     const ruff = join(await pythonBuildPrograms(), "ruff")

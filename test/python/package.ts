@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import { packPython } from "../../scripts/python-package.ts"
+import { packPythonSources, pythonBuildPrograms, writePythonSources } from "../../scripts/python-package.ts"
 import { cached, runLogged } from "../cached.ts"
 import { pythonEnvironment } from "../python-environment.ts"
 
@@ -17,10 +17,10 @@ export async function pythonWheels(): Promise<string> {
     .update(await readFile(REQUIREMENTS))
     .digest("hex")
     .slice(0, 8)
-  const make = (directory: string): Promise<void> => {
+  const make = async (directory: string): Promise<void> => {
     const flags = ["--no-input", "--disable-pip-version-check", "--only-binary", ":all:"]
     const args = ["-m", "pip", "download", ...flags, "--dest", directory, "-r", REQUIREMENTS]
-    return runLogged("python3", args, () => undefined)
+    await runLogged(await pythonWithPip(), args, () => undefined)
   }
   return await cached({ name: `berth-jobs-wheels-${digest}`, proof: "", make })
 }
@@ -35,21 +35,31 @@ export interface InstalledPackage {
   python: string
   wheel: string
   sdist: string
+  /** Folder with its complete sources. */
+  sources: string
 }
 
 /** Builds the package, and installs its wheel into a virtual environment that has nothing else. */
 export async function installPackage(folder: string): Promise<InstalledPackage> {
-  const packed = await packPython(join(folder, "dist"))
-  return { ...packed, python: await freshPython(join(folder, "venv"), packed.wheel) }
+  const sources = join(folder, "sources")
+  await writePythonSources(sources)
+  const packed = await packPythonSources(sources, join(folder, "dist"))
+  return { ...packed, sources, python: await freshPython(join(folder, "venv"), packed.wheel) }
 }
 
 /** Creates a virtual environment with a package and what it needs. @returns its Python */
 export async function freshPython(folder: string, packed: string): Promise<string> {
   const run = promisify(execFile)
-  await run("python3", ["-m", "venv", folder])
+  await run("python3", ["-m", "venv", "--without-pip", folder])
   const python = join(folder, "bin", "python")
   // Also the build of an sdist finds its programs there.
   const env = { ...process.env, PIP_NO_INDEX: "1", PIP_FIND_LINKS: await pythonWheels() }
-  await run(python, ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", packed], { env })
+  const pip = ["-m", "pip", "--python", python, "--no-input", "--disable-pip-version-check"]
+  await run(await pythonWithPip(), [...pip, "install", packed], { env })
   return python
+}
+
+/** Returns a Python that has pip. Debian's has none of its own. */
+async function pythonWithPip(): Promise<string> {
+  return join(await pythonBuildPrograms(), "python")
 }

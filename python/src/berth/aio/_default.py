@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
@@ -33,6 +34,9 @@ def _of_default(method: Callable[Concatenate[Client, P], R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return method(default_client(), *args, **kwargs)
 
+    # Help and notebooks show it, without `self`.
+    signature = inspect.signature(method)
+    vars(call)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
     return call
 
 
