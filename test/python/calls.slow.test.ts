@@ -51,7 +51,7 @@ here.describe("the package for Python", () => {
     for (const way of ["threads", "tasks"]) {
       const lost = Array.from({ length: 25 }, (_, at): Fault => (at % 2 === 0 ? "lose the response" : { status: 503 }))
       proxy.next("POST /", ...lost)
-      const names = JSON.parse(await print("many.py", [way]))
+      const names = JSON.parse(lastLine(await print("many.py", [way])))
       expect(new Set(names).size).toBe(50)
     }
     const jobs = (await jobsOf(fixture)).filter(({ metadata }) => metadata.name.startsWith("many-"))
@@ -69,7 +69,7 @@ here.describe("the package for Python", () => {
   })
 
   here.it("raises errors with the words of the API, and shows no credential", async () => {
-    expect(JSON.parse(await print("errors.py"))).toEqual({
+    expect(JSON.parse(lastLine(await print("errors.py")))).toEqual({
       unknown: expect.stringMatching(/no field 'memmory'.*memory/),
       bad: { type: "BadRequest", field: expect.stringContaining("mountPath"), text: expect.any(String) },
       gpu: expect.stringContaining("is no GPU"),
@@ -155,6 +155,11 @@ function program(script: string, args: readonly string[] = [], env: Record<strin
   }
   const all = { PATH: process.env["PATH"], ...(env["XDG_CONFIG_HOME"] === undefined ? named : env) }
   return new Program(script, [join(import.meta.dirname, script), ...args], all as NodeJS.ProcessEnv, python)
+}
+
+/** Returns the result of a script, after its warnings. */
+function lastLine(output: string): string {
+  return output.slice(output.lastIndexOf("\n") + 1)
 }
 
 /** Runs a script to its end. @returns what it has printed */

@@ -30,11 +30,12 @@ assert isinstance(errors["unknown"], TypeError) and isinstance(errors["gpu"], Va
 shown = [repr(error) + str(error) for error in errors.values()] + [repr(job), job._repr_html_()]
 shown.append(repr(berth.Client(url=os.environ["BERTH_URL"], api_key=key).__dict__))
 bad = errors["bad"]
+assert isinstance(bad, berth.BadRequest)
 print(
     json.dumps(
         {
             "unknown": str(errors["unknown"]),
-            "bad": {"type": type(bad).__name__, "field": bad.errors and str(bad.errors), "text": str(bad)},
+            "bad": {"type": type(bad).__name__, "field": bad.field, "text": str(bad)},
             "gpu": str(errors["gpu"]),
             "missing": type(errors["missing"]).__name__,
             "conflict": type(errors["conflict"]).__name__,

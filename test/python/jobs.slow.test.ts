@@ -52,6 +52,13 @@ here.describe("the package for Python on an installation", () => {
     expect(cells.map(({ shown: text }) => text).join("")).not.toContain(berth.apiKey)
   })
 
+  here.it("cancels jobs and arrays, and gives up a wait after its timeout", async () => {
+    const { code } = await start("control.py").ended
+    expect(code).toBe(0)
+    const jobs = berth.jobs.store.list().filter(({ spec }) => spec.labels?.["made-by"] === "control")
+    expect(jobs.map(({ status }) => status?.phase)).toEqual(["cancelled", "cancelled", "cancelled"])
+  })
+
   here.it.each(["threads", "tasks"])(
     "loses and repeats no line, and waits on, when the façade is killed: by %s",
     async (way) => {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._api.models import ArrayRecord, JobRecord
 
 
 class Error(Exception):
@@ -85,13 +88,12 @@ class WaitTimeout(Error, TimeoutError):
 class JobFailed(Error):
     """A job ended without success."""
 
-    def __init__(self, record: Any, log_tail: str = "") -> None:
-        """`record` is the job's JobRecord."""
+    def __init__(self, record: JobRecord, log_tail: str = "") -> None:
         cause = record.error_message or record.message or record.reason or "no reason is known"
         end = f"\n{log_tail}" if log_tail else ""
         super().__init__(f"{record.name} {'was cancelled' if record.status == 'cancelled' else 'failed'}: {cause}{end}")
-        #: JobRecord at the end.
-        self.record = record
+        #: Record of the job at its end.
+        self.record: JobRecord = record
         #: Cause in the API's words.
         self.cause = str(cause)
         #: Exit code of the container; None: no container ended.
@@ -107,8 +109,7 @@ class JobCancelled(JobFailed):
 class ArrayFailed(Error):
     """An array ended, and some of its indexes have failed or were cancelled."""
 
-    def __init__(self, record: Any) -> None:
-        """`record` is the array's ArrayRecord."""
+    def __init__(self, record: ArrayRecord) -> None:
         parts = [
             f"{word} indexes: {indexes}"
             for word, indexes in (("failed", record.failed_indexes), ("cancelled", record.cancelled_indexes))
@@ -117,7 +118,8 @@ class ArrayFailed(Error):
         super().__init__(
             f"{record.name} has {record.status}: {record.message or record.reason or ''} {'; '.join(parts)}".rstrip()
         )
-        self.record = record
+        #: Record of the array at its end.
+        self.record: ArrayRecord = record
         #: Indexes, such as `3,7-9`.
         self.failed_indexes = str(record.failed_indexes)
 

@@ -22,7 +22,7 @@ from .._errors import Error, NotFound
 from .._job_fields import array_name, array_of, submission_of, words_of, workdir_of
 from .._workdir import PackedFolder, pack_workdir
 from ._array import Array
-from ._connection import Connection
+from ._connection import Connection, log
 from ._job import Job, Offers, Plan, Workdir
 
 _MIB = 1024 * 1024
@@ -197,6 +197,8 @@ class Client:
         created = await self._connection.call(create_job.request(body=body), create_job.answer)
         if not isinstance(created, JobCreated):
             raise Error("The API answered a submission with a plan.")
+        for warning in created.warnings:
+            log.warning("%s: %s", created.name, warning)
         job = await self.get(created.job_id)
         job.plan = plan
         return job

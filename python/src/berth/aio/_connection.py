@@ -199,7 +199,9 @@ class Connection:
                 return True
             try:
                 self._sign_in = renewed(old, await self._refreshed_tokens(old))
-            except (httpx.HTTPError, KeyError, ValueError) as error:
+            except httpx.TransportError as error:
+                raise Unavailable(503, {"detail": f"The issuer {old['issuer']} can't be reached: {error}"}) from None
+            except (KeyError, ValueError) as error:
                 # A command line does not take turns with this: it may have renewed the token at the same time.
                 stored = stored_sign_in(self.context)
                 if stored is None or stored.get("accessToken") == old.get("accessToken"):
@@ -228,6 +230,8 @@ class Connection:
             if "resource" in sign_in:
                 form["resource"] = sign_in["resource"]
             response = await http.post(endpoint, data=form)
+        if response.status_code == 429 or response.status_code >= 500:
+            raise httpx.TransportError(f"it answered {response.status_code}")
         tokens = _json_object(response)
         if not response.is_success or "access_token" not in tokens:
             words = [str(tokens[name]) for name in ("error", "error_description") if name in tokens]
