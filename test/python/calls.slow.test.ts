@@ -18,6 +18,8 @@ import { installPackage } from "./package.ts"
 /** The package for Python against a façade, behind a proxy with faults. No job runs. */
 const fixture = projectFixture("python-calls")
 const TOKEN_SECONDS = 3
+/** Text that a notebook must not run. */
+const CAUSE = "exit code 3: <script>out of luck</script>"
 /** Tokens are accepted for this time after their end, because clocks differ. Here the clock is so much ahead. */
 const TOLERANCE_MS = 30_000
 const here = needing(missingTool("openapi-python-client", "wheels of berth-jobs"))
@@ -106,7 +108,7 @@ here.describe("the package for Python", () => {
     expect(printed).not.toContain(contexts.ended.signIn.accessToken)
   })
 
-  here.it("waits for the end of a job through an outage, and raises its cause", async () => {
+  here.it("waits for the end of a job through an outage, and raises its cause, which notebooks escape", async () => {
     const waiting = program("waiting.py")
     const [, name = ""] = await waiting.printed(/^job (\S+)$/m)
     proxy.next(
@@ -115,11 +117,11 @@ here.describe("the package for Python", () => {
     )
     await waiting.printed(/answered 502.*this waits for the API/)
     await setStatus(fixture, name, {
-      ...{ phase: "failed", reason: "ContainerFailed", message: "exit code 3: out of luck", exitCode: 3 },
+      ...{ phase: "failed", reason: "ContainerFailed", message: CAUSE, exitCode: 3 },
       completionTime: "2026-01-01T00:00:00Z",
     })
     const [, said = ""] = await waiting.printed(/^end (.*)$/m)
-    expect(JSON.parse(said)).toEqual({ type: "JobFailed", exit_code: 3, cause: "exit code 3: out of luck" })
+    expect(JSON.parse(said)).toEqual({ type: "JobFailed", exit_code: 3, cause: CAUSE, escaped: true })
     expect(waiting.output.match(/waits for the API/g)).toHaveLength(1)
   })
 })

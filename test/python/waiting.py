@@ -11,4 +11,6 @@ print("job", job.name, flush=True)
 try:
     job.wait(timeout=100)
 except berth.JobFailed as error:
-    print("end", json.dumps({"type": type(error).__name__, "exit_code": error.exit_code, "cause": error.cause}))
+    page = job._repr_html_()
+    facts = {"type": type(error).__name__, "exit_code": error.exit_code, "cause": error.cause}
+    print("end", json.dumps({**facts, "escaped": "&lt;script&gt;" in page and "<script>" not in page}))

@@ -9,13 +9,17 @@ import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple, Optional, Union
 
 import attrs
 
-from ._api.models import ArrayCreation, JobDefinition, JobSubmission, Resources, Workdir
+from ._api.models import ArrayCreation, JobDefinition, JobSubmission, Resources
+from ._api.models import Workdir as UploadedWorkdir
 from ._api.types import UNSET
 from ._built import ARRAY_NAME_LENGTH
+
+#: Local folder, as `DIR` or `DIR:/PATH`.
+Workdir = Optional[Union[str, "os.PathLike[str]"]]
 
 _SIZE = re.compile(r"[0-9.]+([KMGT]i|[kMGT])")
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
@@ -30,22 +34,33 @@ def _json_name(name: str) -> str:
 _FIELDS = {field.name: _json_name(field.name) for field in attrs.fields(JobSubmission) if field.init}
 
 
+class Submission(NamedTuple):
+    """Job to submit, and the local folder that it gets."""
+
+    body: JobSubmission
+    workdir: Workdir
+
+
 def submission_of(
-    *,
     image: str,
-    command: str | Sequence[str] | None,
-    name: str | None,
-    gpu: str | Mapping[str, Any] | None,
-    cpu: float | None,
-    memory: str | None,
-    disk: str | None,
-    env: Mapping[str, object] | None,
-    secret_env: Mapping[str, str | Mapping[str, str]] | None,
-    volumes: Mapping[str, Mapping[str, Any]] | None,
-    timeout: str | float | timedelta | None,
-    fields: Mapping[str, Any],
-) -> JobSubmission:
-    """Returns the body of a job. Raises TypeError for a field that the API does not have, ValueError for a text that has no value."""
+    command: str | Sequence[str] | None = None,
+    *,
+    name: str | None = None,
+    gpu: str | Mapping[str, Any] | None = None,
+    cpu: float | None = None,
+    memory: str | None = None,
+    disk: str | None = None,
+    env: Mapping[str, object] | None = None,
+    secret_env: Mapping[str, str | Mapping[str, str]] | None = None,
+    workdir: Workdir = None,
+    volumes: Mapping[str, Mapping[str, Any]] | None = None,
+    timeout: str | float | timedelta | None = None,
+    **fields: Any,
+) -> Submission:
+    """
+    Returns the job of these arguments, which are those of `run`. Raises TypeError for a field that the API does not have,
+    ValueError for a text that has no value.
+    """
     body = JobSubmission(image=image)
     body.additional_properties.update(_api_fields(fields))
     if name is not None:
@@ -66,7 +81,7 @@ def submission_of(
         sizes = Resources(cpu=_given(cpu), memory=_given(memory), disk=_given(disk))
         sizes.gpu = UNSET if gpu is None else _as_is(gpu_of(gpu) if isinstance(gpu, str) else dict(gpu))
         body.resources = sizes
-    return body
+    return Submission(body, workdir)
 
 
 def array_of(
@@ -99,9 +114,9 @@ def array_name(prefix: str) -> str:
     return f"{prefix[: ARRAY_NAME_LENGTH - len(suffix) - 1].rstrip('-')}-{suffix}"
 
 
-def workdir_of(sha256: str, path: str | None) -> Workdir:
+def workdir_of(sha256: str, path: str | None) -> UploadedWorkdir:
     """Returns the field `workdir` of an upload."""
-    return Workdir(sha256=sha256, path=_given(path))
+    return UploadedWorkdir(sha256=sha256, path=_given(path))
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from io import BytesIO
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .. import _async_runtime as runtime
 from .._api.api.arrays import create_array
@@ -15,17 +16,42 @@ from .._api.api.jobs import create_job, get_job, list_jobs
 from .._api.api.offers import list_offers
 from .._api.api.uploads import get_upload, put_upload
 from .._api.api.whoami import who_am_i
-from .._api.models import ArrayRecord, JobCreated, JobPlan, JobSubmission
+from .._api.models import ArrayRecord, JobCreated, JobPlan
 from .._api.types import File
 from .._context import choose_context
 from .._errors import Error, NotFound
-from .._job_fields import array_name, array_of, submission_of, words_of, workdir_of
+from .._job_fields import Submission, array_name, array_of, submission_of, words_of, workdir_of
 from .._workdir import PackedFolder, pack_workdir
 from ._array import Array
 from ._connection import Connection, log
-from ._job import Job, Offers, Plan, Workdir
+from ._job import Job, Offers, Plan
 
 _MIB = 1024 * 1024
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _taking(
+    arguments: Callable[P, Submission],
+) -> Callable[[Callable[[Client, Submission], R]], Callable[Concatenate[Client, P], R]]:
+    """Gives a method the arguments of a submission, so that each is declared once."""
+
+    def decorate(method: Callable[[Client, Submission], R]) -> Callable[Concatenate[Client, P], R]:
+        @functools.wraps(method)
+        def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return method(self, arguments(*args, **kwargs))
+
+        # Help and notebooks show it.
+        own, given = inspect.signature(method), inspect.signature(arguments)
+        parameters = [
+            own.parameters["self"].replace(kind=inspect.Parameter.POSITIONAL_ONLY),
+            *given.parameters.values(),
+        ]
+        vars(call)["__signature__"] = own.replace(parameters=parameters)
+        return call
+
+    return decorate
 
 
 class Client:
@@ -49,61 +75,22 @@ class Client:
         """
         self._connection = Connection(choose_context(context, url, api_key, project), patience, outage)
 
-    async def run(
-        self,
-        /,
-        image: str,
-        command: str | Sequence[str] | None = None,
-        *,
-        name: str | None = None,
-        gpu: str | Mapping[str, Any] | None = None,
-        cpu: float | None = None,
-        memory: str | None = None,
-        disk: str | None = None,
-        env: Mapping[str, object] | None = None,
-        secret_env: Mapping[str, str | Mapping[str, str]] | None = None,
-        workdir: Workdir = None,
-        volumes: Mapping[str, Mapping[str, Any]] | None = None,
-        timeout: str | float | timedelta | None = None,
-        **fields: Any,
-    ) -> Job:
+    @_taking(submission_of)
+    async def run(self, submission: Submission) -> Job:
         """
         Submits a job. Texts are those of the flags of `berth run`: `gpu="L4:2"`, `memory="16Gi"`, `timeout="2h"`,
         `workdir="."`. `fields` are further fields of a job, such as `max_cost_usd=3`.
         """
-        body = submission_of(
-            image=image, command=command, name=name, gpu=gpu, cpu=cpu, memory=memory, disk=disk, env=env,
-            secret_env=secret_env, volumes=volumes, timeout=timeout, fields=fields,
-        )  # fmt: skip
-        return await self._submit(body, workdir)
+        return await self._submit(submission)
 
-    async def plan(
-        self,
-        /,
-        image: str,
-        command: str | Sequence[str] | None = None,
-        *,
-        name: str | None = None,
-        gpu: str | Mapping[str, Any] | None = None,
-        cpu: float | None = None,
-        memory: str | None = None,
-        disk: str | None = None,
-        env: Mapping[str, object] | None = None,
-        secret_env: Mapping[str, str | Mapping[str, str]] | None = None,
-        workdir: Workdir = None,
-        volumes: Mapping[str, Mapping[str, Any]] | None = None,
-        timeout: str | float | timedelta | None = None,
-        **fields: Any,
-    ) -> Plan:
+    @_taking(submission_of)
+    async def plan(self, submission: Submission) -> Plan:
         """Returns the machines and prices of a job, with the arguments of `run`. It creates and uploads nothing."""
-        body = submission_of(
-            image=image, command=command, name=name, gpu=gpu, cpu=cpu, memory=memory, disk=disk, env=env,
-            secret_env=secret_env, volumes=volumes, timeout=timeout, fields=fields,
-        )  # fmt: skip
-        planned = await self._connection.call(create_job.request(body=body, dry_run=True), create_job.answer)
+        request = create_job.request(body=submission.body, dry_run=True)
+        planned = await self._connection.call(request, create_job.answer)
         if not isinstance(planned, JobPlan):
             raise Error("The API answered a dry run with a job.")
-        return Plan(planned, self, body, workdir)
+        return Plan(planned, self, submission)
 
     async def map(
         self,
@@ -116,28 +103,16 @@ class Client:
         parallelism: int | None = None,
         max_failed: int | None = None,
         name: str | None = None,
-        gpu: str | Mapping[str, Any] | None = None,
-        cpu: float | None = None,
-        memory: str | None = None,
-        disk: str | None = None,
-        env: Mapping[str, object] | None = None,
-        secret_env: Mapping[str, str | Mapping[str, str]] | None = None,
-        workdir: Workdir = None,
-        volumes: Mapping[str, Mapping[str, Any]] | None = None,
-        timeout: str | float | timedelta | None = None,
-        **fields: Any,
+        **arguments: Any,
     ) -> Array:
         """
         Submits an array: one job for each combination of the values in `matrix`, which it gets as environment variables,
         or `size` equal jobs. The other arguments are those of `run`.
         """
-        body = submission_of(
-            image=image, command=command, name=None, gpu=gpu, cpu=cpu, memory=memory, disk=disk, env=env,
-            secret_env=secret_env, volumes=volumes, timeout=timeout, fields=fields,
-        )  # fmt: skip
-        await self._add_workdir(body, workdir)
+        submission = submission_of(image, command, **arguments)
+        await self._add_workdir(submission)
         program = (words_of(command) if command is not None else ["array"])[0]
-        array = array_of(body, name or array_name(program), matrix, size, parallelism, max_failed)
+        array = array_of(submission.body, name or array_name(program), matrix, size, parallelism, max_failed)
         created = await self._connection.call(create_array.request(body=array), create_array.answer)
         if not isinstance(created, ArrayRecord):
             raise Error("The API answered a submission with a plan.")
@@ -192,9 +167,9 @@ class Client:
     def __repr__(self) -> str:
         return f"<berth.Client {self._connection.context.base_url}>"
 
-    async def _submit(self, body: JobSubmission, workdir: Workdir, plan: Plan | None = None) -> Job:
-        await self._add_workdir(body, workdir)
-        created = await self._connection.call(create_job.request(body=body), create_job.answer)
+    async def _submit(self, submission: Submission, plan: Plan | None = None) -> Job:
+        await self._add_workdir(submission)
+        created = await self._connection.call(create_job.request(body=submission.body), create_job.answer)
         if not isinstance(created, JobCreated):
             raise Error("The API answered a submission with a plan.")
         for warning in created.warnings:
@@ -203,8 +178,9 @@ class Client:
         job.plan = plan
         return job
 
-    async def _add_workdir(self, body: JobSubmission, workdir: Workdir) -> None:
-        """Uploads a local folder, unless the project has it, and names it in the job."""
+    async def _add_workdir(self, submission: Submission) -> None:
+        """Uploads the local folder, unless the project has it, and names it in the job."""
+        body, workdir = submission
         if workdir is None:
             return
         caller = await self._connection.call(who_am_i.request(), who_am_i.answer)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import httpx
 
 from .. import _async_runtime as runtime
 from .._api.api.jobs import cancel_job, get_job, get_job_logs, get_job_timeline, get_job_usage
-from .._api.models import JobPlan, JobRecord, JobSubmission, JobUsage, Offer, OfferList, PlannedPlacement, TimelineEntry
+from .._api.models import JobPlan, JobRecord, JobUsage, Offer, OfferList, PlannedPlacement, TimelineEntry
 from .._errors import ApiError, JobCancelled, JobFailed
 from .._html import job_html, offers_html, plan_html, usd
+from .._job_fields import Submission
 from .._log_lines import LogLines, plain
 from ._connection import Connection
 from ._waited import Waited
 
 if TYPE_CHECKING:
     from ._client import Client
-
-#: Local folder, as `DIR` or `DIR:/PATH`.
-Workdir = Optional[Union[str, "os.PathLike[str]"]]
 #: Lines of a log that errors and notebooks show.
 _TAIL_LINES = 20
 
@@ -170,14 +167,14 @@ class Job(Waited):
 class Plan:
     """Machines that a job would get, with their prices. Nothing was created."""
 
-    def __init__(self, record: JobPlan, client: Client, body: JobSubmission, workdir: Workdir) -> None:
-        self._client, self._body, self._workdir = client, body, workdir
+    def __init__(self, record: JobPlan, client: Client, submission: Submission) -> None:
+        self._client, self._submission = client, submission
         #: Answer of the API.
         self.record = record
 
     async def run(self) -> Job:
         """Submits the job of this plan. Its machine and price may have changed since."""
-        return await self._client._submit(self._body, self._workdir, self)
+        return await self._client._submit(self._submission, self)
 
     @property
     def verdict(self) -> str:
