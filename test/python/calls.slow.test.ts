@@ -106,6 +106,10 @@ here.describe("the package for Python", () => {
     const printed = await print("signed-out.py", [], { XDG_CONFIG_HOME: folder })
     expect(printed).toMatch(/^SignedOut: .*invalid_grant.*Run `berth login`/)
     expect(printed).not.toContain(contexts.ended.signIn.accessToken)
+    // An issuer that is down ends no sign-in.
+    contexts.ended.signIn.issuer = "http://127.0.0.1:9"
+    await writeFile(file, JSON.stringify({ current, contexts }))
+    expect(await print("signed-out.py", [], { XDG_CONFIG_HOME: folder })).toMatch(/^Unavailable: The issuer/)
   })
 
   here.it("waits for the end of a job through an outage, and raises its cause, which notebooks escape", async () => {
@@ -132,7 +136,7 @@ interface ConfigFile {
 }
 
 interface StoredContext {
-  signIn: { accessToken: string; refreshToken: string }
+  signIn: { accessToken: string; refreshToken: string; issuer: string }
 }
 
 async function config(): Promise<ConfigFile> {

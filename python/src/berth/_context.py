@@ -6,23 +6,13 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ._errors import SignedOut
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-#: A token that ends within this time is renewed first, seconds.
-_RENEWED_BEFORE_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -124,9 +114,11 @@ def read_config() -> dict[str, Any]:
 
 
 def stored_sign_in(context: Context) -> Mapping[str, str] | None:
-    """Returns the tokens that the configuration has now. Another process may have renewed them."""
-    stored = (read_config().get("contexts") or {}).get(context.name) if context.name is not None else None
-    return context.sign_in if stored is None else stored.get("signIn")
+    """Returns the tokens that the configuration has now; None: the person has signed out."""
+    if context.name is None:
+        return context.sign_in
+    stored: dict[str, Any] = (read_config().get("contexts") or {}).get(context.name) or {}
+    return stored.get("signIn")
 
 
 def store_sign_in(name: str, sign_in: Mapping[str, str]) -> None:
@@ -142,42 +134,3 @@ def store_sign_in(name: str, sign_in: Mapping[str, str]) -> None:
         json.dump(config, file, indent=2)
         file.write("\n")
     os.replace(scratch, path)
-
-
-@contextmanager
-def renewal_turn() -> Iterator[bool]:
-    """
-    Gives True if no other process of this package renews tokens meanwhile, else False. Issuers revoke all tokens if a
-    refresh token is used twice.
-    """
-    if fcntl is None:
-        yield True
-        return
-    with open(f"{config_path()}.lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-
-
-def ends_soon(sign_in: Mapping[str, str]) -> bool:
-    """Returns true if the token must be renewed, and can be."""
-    expires_at = sign_in.get("expiresAt")
-    if expires_at is None or "refreshToken" not in sign_in:
-        return False
-    left = datetime.fromisoformat(expires_at.replace("Z", "+00:00")) - datetime.now(timezone.utc)
-    return left.total_seconds() <= _RENEWED_BEFORE_SECONDS
-
-
-def renewed(sign_in: Mapping[str, str], tokens: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the sign-in after an answer of the issuer's token endpoint."""
-    fresh = {**sign_in, "accessToken": str(tokens["access_token"])}
-    fresh.pop("expiresAt", None)
-    if "refresh_token" in tokens:
-        fresh["refreshToken"] = str(tokens["refresh_token"])
-    if "expires_in" in tokens:
-        end = datetime.now(timezone.utc) + timedelta(seconds=float(tokens["expires_in"]))
-        fresh["expiresAt"] = end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return fresh

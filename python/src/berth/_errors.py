@@ -55,7 +55,7 @@ class Unauthorized(ApiError):
 
 
 class SignedOut(Unauthorized):
-    """Nobody is signed in, or the sign-in has ended: run `berth login`."""
+    """The caller is not signed in, or the sign-in has ended: run `berth login`."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(401, {"detail": detail})

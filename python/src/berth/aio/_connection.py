@@ -10,16 +10,16 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
 from .. import _async_runtime as runtime
 from .._api.errors import UnexpectedStatus
 from .._built import __version__
-from .._context import Context, ends_soon, renewal_turn, renewed, store_sign_in, stored_sign_in
+from .._context import Context
 from .._errors import ApiError, Error, SignedOut, TooManyRequests, Unavailable, error_of
 from .._retry import Attempt, retry_delay
+from .._sign_in import ends_soon, renew
 
 
 class Page(Protocol):
@@ -182,61 +182,9 @@ class Connection:
             raise SignedOut("The context has no credential. Run `berth login`.")
         if ends_soon(self._sign_in):
             async with self._renewal:
-                while ends_soon(self._sign_in) and not await self._renew():
-                    await runtime.sleep(0.1)
+                if ends_soon(self._sign_in):
+                    self._sign_in = await runtime.in_thread(lambda: renew(self.context))
         return {"Authorization": f"Bearer {self._sign_in['accessToken']}"}
-
-    async def _renew(self) -> bool:
-        """Renews the token, or takes the one that another process has stored. Returns false if another one is at it."""
-        with renewal_turn() as is_ours:
-            if not is_ours:
-                return False
-            old = stored_sign_in(self.context)
-            if old is None:
-                raise SignedOut("You have signed out. Run `berth login`.")
-            if not ends_soon(old):
-                self._sign_in = old
-                return True
-            try:
-                self._sign_in = renewed(old, await self._refreshed_tokens(old))
-            except httpx.TransportError as error:
-                raise Unavailable(503, {"detail": f"The issuer {old['issuer']} can't be reached: {error}"}) from None
-            except (KeyError, ValueError) as error:
-                # A command line does not take turns with this: it may have renewed the token at the same time.
-                stored = stored_sign_in(self.context)
-                if stored is None or stored.get("accessToken") == old.get("accessToken"):
-                    raise SignedOut(
-                        f"Your sign-in has ended, and can't be renewed ({error}). Run `berth login`."
-                    ) from None
-                self._sign_in = stored
-                return True
-            if self.context.name is not None:
-                store_sign_in(self.context.name, self._sign_in)
-            return True
-
-    async def _refreshed_tokens(self, sign_in: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the answer of the issuer's token endpoint. Raises ValueError with the issuer's reason."""
-        issuer = sign_in["issuer"]
-        async with httpx.AsyncClient(timeout=30) as http:
-            found = _json_object(await http.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
-            endpoint = str(found.get("token_endpoint") or "")
-            if found.get("issuer") != issuer or not _is_safe(endpoint):
-                raise ValueError(f"{issuer} has no description of itself")
-            form = {
-                "grant_type": "refresh_token",
-                "refresh_token": sign_in["refreshToken"],
-                "client_id": sign_in["clientId"],
-            }
-            if "resource" in sign_in:
-                form["resource"] = sign_in["resource"]
-            response = await http.post(endpoint, data=form)
-        if response.status_code == 429 or response.status_code >= 500:
-            raise httpx.TransportError(f"it answered {response.status_code}")
-        tokens = _json_object(response)
-        if not response.is_success or "access_token" not in tokens:
-            words = [str(tokens[name]) for name in ("error", "error_description") if name in tokens]
-            raise ValueError(f"the issuer answered {response.status_code} {': '.join(words)}".rstrip())
-        return tokens
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:
@@ -246,9 +194,3 @@ def _json_object(response: httpx.Response) -> dict[str, Any]:
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _is_safe(url: str) -> bool:
-    """Returns true if a token may be sent there: by TLS, or to this machine."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "::1", "localhost")
