@@ -1,4 +1,5 @@
 import { join } from "node:path"
+import { pythonBuildPrograms } from "../scripts/python-package.ts"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
@@ -9,6 +10,7 @@ import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
 import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
+import { notebookPython, pythonWheels } from "./python/package.ts"
 import { pythonEnvironment } from "./python-environment.ts"
 import { RCLONE } from "./rclone.ts"
 import { PROMQL } from "./telemetry/promql.ts"
@@ -28,11 +30,6 @@ export function schemathesisPrograms(): Promise<string> {
   return pythonEnvironment("schemathesis", join(import.meta.dirname, "schemathesis", "requirements.txt"))
 }
 
-/** Folder with the programs of https://github.com/openapi-generators/openapi-python-client */
-export function openApiPythonClient(): Promise<string> {
-  return pythonEnvironment("openapi-python-client", join(import.meta.dirname, "clients", "requirements.txt"))
-}
-
 /** Folder with a Python that has the SDK of https://www.standardwebhooks.com */
 export function standardWebhooksPython(): Promise<string> {
   return pythonEnvironment("standardwebhooks", join(import.meta.dirname, "webhooks", "requirements.txt"))
@@ -45,7 +42,9 @@ export function standardWebhooksPython(): Promise<string> {
 export const TOOLS = {
   moto: { prepare: motoEnvironment },
   schemathesis: { prepare: schemathesisPrograms },
-  "openapi-python-client": { prepare: openApiPythonClient },
+  "openapi-python-client": { prepare: pythonBuildPrograms },
+  "wheels of berth-jobs": { prepare: pythonWheels },
+  "a Python for notebooks": { prepare: notebookPython },
   standardwebhooks: { prepare: standardWebhooksPython },
   "openapi-typescript": { prepare: openApiTypeScript },
   "the oldest Node.js": { prepare: oldestNode },
