@@ -31,6 +31,7 @@ import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
 import { renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
+import { CommandTokens } from "./token-command.ts"
 
 export interface Invocation {
   argv: readonly string[]
@@ -53,7 +54,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
     terminal,
     signal,
     version,
-    credentialOf: new Credentials(config, signal).of,
+    credentialOf: new Credentials(config, new CommandTokens(environment, signal), signal).of,
   }
   const commands = new Commands(process)
   try {
@@ -70,18 +71,21 @@ export async function runCommand({ argv, environment, streams, signal, version }
 /** Credentials of contexts. A token that ends is renewed, and the new one is kept. */
 class Credentials {
   readonly #config: ConfigFile
+  readonly #commandTokens: CommandTokens
   readonly #signal: AbortSignal
   /** Renewal that is under way. Issuers revoke all tokens if a refresh token is used twice. */
   #renewal: Promise<SignIn> | undefined
 
-  constructor(config: ConfigFile, signal: AbortSignal) {
+  constructor(config: ConfigFile, commandTokens: CommandTokens, signal: AbortSignal) {
     this.#config = config
+    this.#commandTokens = commandTokens
     this.#signal = signal
   }
 
   readonly of = async (chosen: Chosen): Promise<Credential | undefined> => {
-    const { key, signIn } = chosen.context
+    const { key, signIn, tokenCommand } = chosen.context
     if (key !== undefined) return { key }
+    if (tokenCommand !== undefined) return { token: await this.#commandTokens.of(tokenCommand) }
     if (signIn === undefined) return undefined
     this.#renewal ??= this.#renewSignIn(chosen, signIn).finally(() => {
       this.#renewal = undefined

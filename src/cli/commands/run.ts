@@ -40,6 +40,7 @@ interface SubmitFlags extends FollowFlags {
   detach?: boolean
   yes?: boolean
   dryRun?: boolean
+  idempotencyKey?: string
 }
 
 type RunFlags = FileFlags & ArrayFlags & SubmitFlags
@@ -150,6 +151,7 @@ function submitOptions(): Option[] {
     cancelOption(),
     timestampsOption(),
     new Option("--dry-run", "only show the plan, as berth plan does"),
+    new Option("--idempotency-key <key>", "submit once: the same key and job again follow what was submitted first"),
   ]
 }
 
@@ -247,13 +249,14 @@ function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmissi
 /** Shows the plan, asks, submits, and follows the job or the array unless it is detached. */
 async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, prepared: Prepared): Promise<number> {
   const { terminal } = call
-  const { detach } = call.options
+  const { detach, idempotencyKey } = call.options
   const { job, packed, array } = prepared
   const plan = await planFor(client, prepared)
   await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploadFolder(client, packed))
   if (array !== undefined) return submitArray(call, client, toArrayBody(job, array))
-  const created = await readBody(client.api.POST("/jobs", { body: job }))
+  const params = { header: defined({ "Idempotency-Key": idempotencyKey }) }
+  const created = await readBody(client.api.POST("/jobs", { params, body: job }))
   const { name } = created as { name: string }
   call.remember({ kind: "job", name })
   if (detach !== true) return attach(call, client, name)
