@@ -17,7 +17,7 @@ import type { IdentityIssuer } from "../core/identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../core/identity/machine-users.ts"
 import { MemberEmails } from "../core/identity/member-emails.ts"
 import { Memberships, ProjectMembers } from "../core/identity/memberships.ts"
-import type { TokenVerifier } from "../core/identity/oidc.ts"
+import type { TokenVerifier, WorkloadVerifier } from "../core/identity/oidc.ts"
 import { impersonating, impersonatingUser, type Principal } from "../core/identity/principal.ts"
 import { endingIn, ProjectDirectory, personIn } from "../core/identity/projects.ts"
 import type { KubeClient } from "../core/kube/client.ts"
@@ -161,6 +161,8 @@ export interface FacadeDependencies {
   metrics?: Registry | undefined
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
+  /** Verifier of tokens that stand for keys. Undefined: none does. */
+  workloads?: WorkloadVerifier | undefined
   /** Issuer of identity tokens for clouds. Undefined: every connection needs a secret. */
   identity?: IdentityIssuer | undefined
   /** Returns the current offers, whose fields a job may name. */
@@ -553,7 +555,7 @@ function sentence(text: string): string {
 }
 
 function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
-  const { client, caches, settings, clock, tokens, groupsLog, processor } = dependencies
+  const { client, caches, settings, clock, tokens, workloads, groupsLog, processor } = dependencies
   const { defaultProject } = settings
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
@@ -565,6 +567,7 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     labelOf,
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
+    workloads,
     projectMembers: membershipsOf(dependencies).projectMembers,
     personOf: (organization) => personIn(caches.organizations.store, organization),
     groupsLog,

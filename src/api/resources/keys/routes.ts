@@ -19,6 +19,7 @@ const RECORD = {
   role: "developer",
   created_at: "2026-01-02T10:00:00Z",
   expires_at: "2031-01-31T11:00:00Z",
+  oidc: null,
 }
 
 const KEY = namedSchema("KeyRecord", KeyRecordSchema, RECORD)
