@@ -65,7 +65,8 @@ function failureOfApi(error: ApiError, inFile?: (error: FieldError) => FieldErro
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.
   const message = fields.length === 0 ? error.message : error.message.replace(/: see errors\.$/, ":")
-  const hint = error.status === 401 ? " Sign in again with `berth login`." : ""
+  // A program has no one to sign in: what its key or token lacks, the API says.
+  const hint = error.status === 401 && /sign in/i.test(message) ? " `berth login` does." : ""
   return new Failure(exitOfStatus(error.status), `${message}${hint}${wait}${request}${fields.join("")}`)
 }
 
