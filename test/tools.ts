@@ -1,4 +1,5 @@
 import { join } from "node:path"
+import { ARGO_CONDITIONS, workflowTemplateKind } from "./argo/argo.ts"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
@@ -54,6 +55,7 @@ export const TOOLS = {
   "the CRDs of other projects": { prepare: othersKinds },
   promql: { prepare: () => goProgram(PROMQL) },
   kstatus: { prepare: () => goProgram(KSTATUS) },
+  "argo-workflows": { prepare: () => Promise.all([goProgram(ARGO_CONDITIONS), workflowTemplateKind()]) },
   glua: { prepare: () => goProgram(LUA) },
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
   "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },
