@@ -66,6 +66,7 @@ import { requestLog } from "./http/request-log.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
+import { llmsRouter } from "./llms-text.ts"
 import type { LogStore } from "./logs/store.ts"
 import { Accounts } from "./resources/accounts/accounts.ts"
 import { accountRoutes } from "./resources/accounts/routes.ts"
@@ -211,6 +212,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(requireHost)
   app.use("/agent/v1", gateway)
   app.use(installationRouter(installationFacts(dependencies)))
+  app.use(llmsRouter(settings))
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
   const groupsLog = groupsLogOf(dependencies)
   const tokens = notingEmails(dependencies)

@@ -65,8 +65,9 @@ function failureOfApi(error: ApiError, inFile?: (error: FieldError) => FieldErro
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.
   const message = fields.length === 0 ? error.message : error.message.replace(/: see errors\.$/, ":")
-  // A program has no one to sign in: what its key or token lacks, the API says.
-  const hint = error.status === 401 && /sign in/i.test(message) ? " `berth login` does." : ""
+  // The API's own advice comes first: a workflow can't sign in, and lacks a key that trusts its token.
+  const isAdvised = /\bberth [a-z]/.test(message)
+  const hint = error.status === 401 && !isAdvised ? " Sign in again with `berth login`." : ""
   return new Failure(exitOfStatus(error.status), `${message}${hint}${wait}${request}${fields.join("")}`)
 }
 

@@ -23,6 +23,7 @@ import { addMachineCommands } from "./commands/machine.ts"
 import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
+import { addSkillCommand } from "./commands/skill.ts"
 import { addSmokeCommand } from "./commands/smoke.ts"
 import { addTopCommand } from "./commands/top.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
@@ -113,7 +114,12 @@ class Credentials {
 }
 
 /** Returns the command line of `berth`. */
-function programOf(commands: Commands, version: string, { stdout, stderr }: Streams, terminal: Terminal): Command {
+export function programOf(
+  commands: Commands,
+  version: string,
+  { stdout, stderr }: Streams,
+  terminal: Terminal,
+): Command {
   const program = new Command("berth")
     // Commands take this over, so it comes before them.
     .configureOutput({
@@ -156,6 +162,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addAccountCommands(commands, program)
   addCheckCommand(commands, program)
   addSmokeCommand(commands, program)
+  addSkillCommand(commands, program)
   addCompletionCommands(commands, program)
   commands.add(program, {
     usage: "version",

@@ -66,7 +66,7 @@ needing(missingTool("argo-workflows")).describe("a workflow of Argo", { timeout:
     await eventually(async () => expect(await apply()).toContain("berth-job created"))
   })
 
-  it("goes on while its job waits and runs, and succeeds with it; its outputs have exit code and cost", async () => {
+  it("continues while its job waits and runs, and succeeds with it; its outputs have exit code and cost", async () => {
     await begin("good", 'until [ -e open ]; do sleep 0.1; done; echo "$EPOCHS epochs"')
     expect(await verdict("good")).toEqual({ succeeded: false, failed: [] })
     await berth.reached("running", "good")

@@ -64,7 +64,7 @@ export function resourceIn({ spec }: WorkflowTemplate, name: string, workflow: s
   return JSON.parse(filled) as ResourceTemplate
 }
 
-/** What Argo Workflows does next about an object. */
+/** Decision of Argo Workflows about an object. */
 export interface Verdict {
   succeeded: boolean
   /** Requirements of the failure condition that the object meets. */

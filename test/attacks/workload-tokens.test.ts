@@ -79,7 +79,7 @@ it("a workload is never a person: not by a membership of its subject, and not on
     ).toBe(401)
 })
 
-it("another tenant's key for the same repository opens that tenant's project only, and nothing tells which projects have one", async () => {
+it("another tenant's key for the same repository opens that tenant's project only, and no answer shows which projects have one", async () => {
   const absent = await problemIn(await whoAmI({}, `no-such-project.${BASE_DOMAIN}`))
   const refused = await problemIn(await callTheirs("/1/whoami", { key: "", ...bearer(await token()) }))
   expect(refused.detail).toBe(absent.detail)
