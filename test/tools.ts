@@ -21,7 +21,7 @@ export const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-l
 export const ACTIONLINT: GoProgram = {
   name: "actionlint",
   package: "github.com/rhysd/actionlint/cmd/actionlint",
-  version: "v1.7.7",
+  version: "v1.7.12",
 }
 
 /** Folder with the programs of https://schemathesis.io, installed once into the cache directory. */

@@ -2703,7 +2703,7 @@ export interface components {
                 /** @description Claims that a token must have, each with exactly this text. */
                 claims: {
                     [key: string]: string;
-                };
+                } | unknown | unknown | unknown | unknown | unknown;
             } | null;
         };
         /** @description Tokens that stand for the key. Null: none. */

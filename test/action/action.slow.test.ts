@@ -1,20 +1,26 @@
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { execFile } from "node:child_process"
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { basename, join } from "node:path"
+import { promisify } from "node:util"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { checksums, type ReleaseFile } from "../../scripts/attest.ts"
 import { packCli } from "../../scripts/release.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { goProgram } from "../go-program.ts"
 import { processRuntime } from "../harness/container-runtime.ts"
 import { Installation } from "../harness/installation.ts"
+import { missingTool, needing } from "../needing.ts"
 import { type Issuer, startIssuer } from "../oidc.ts"
+import { ACTIONLINT } from "../tools.ts"
 import { GITHUB_CLAIMS } from "../workloads.ts"
 import { type Contexts, readAction, runPost, type StepEnd, type StepOptions, startStep } from "./runner.ts"
 
 /** The action runs as on GitHub's runner, with the packed command line of a release, and jobs that really run. */
 
+const ROOT = join(import.meta.dirname, "..", "..")
 const BEARER = "the-request-token-of-this-workflow"
 const AUDIENCE = "https://berth.example.com"
 
@@ -110,6 +116,20 @@ function keyless(inputs: Record<string, string> = {}): StepOptions {
 const ended = async (options: StepOptions): Promise<StepEnd> => (await startStep(options)).ended
 const jobNames = () => berth.jobs.store.list().map(({ metadata }) => metadata.name)
 
+needing(missingTool("actionlint")).it("has the inputs and outputs of the example in the documents", async () => {
+  const text = await readFile(join(ROOT, "docs", "ci.md"), "utf8")
+  const [, example = ""] = /```yaml\n(on: push[\s\S]*?)```/.exec(text) ?? []
+  expect(example).toContain("uses: berth-dev/berth/action@v")
+  const project = join(folder, "example")
+  // Actionlint looks for local actions from the root of a repository.
+  for (const path of [".git", ".github/workflows"]) await mkdir(join(project, path), { recursive: true })
+  await cp(join(ROOT, "action"), join(project, "action"), { recursive: true })
+  const file = join(project, ".github", "workflows", "example.yml")
+  await writeFile(file, example.replace(/berth-dev\/berth\/action@v\S+/, "./action"))
+  const args = ["-shellcheck=", "-pyflakes=", file]
+  expect((await promisify(execFile)(await goProgram(ACTIONLINT), args, { cwd: project })).stdout).toBe("")
+})
+
 describe("the action", { timeout: 200_000 }, () => {
   it("runs a job with a key: its log is the step's, and outputs and summary have machine, price and cost", async () => {
     const given = { cpu: "1", memory: "1Gi", cloud: "local", region: "local", "max-cost": "2", timeout: "10m" }
@@ -156,7 +176,7 @@ describe("the action", { timeout: 200_000 }, () => {
 
   it("reads each input that it declares, and no other", async () => {
     const sources = await Promise.all(
-      ["main.mjs", "berth.mjs"].map((name) => readFile(join(import.meta.dirname, "../../action", name), "utf8")),
+      ["main.mjs", "berth.mjs"].map((name) => readFile(join(ROOT, "action", name), "utf8")),
     )
     const text = sources.join("")
     const flags = /const FLAGS = \{([^}]*)\}/.exec(text)?.[1] ?? ""

@@ -52,7 +52,10 @@ function wantedOf({ name, role, expires_at, oidc }: KeySubmission): WantedKey {
 }
 
 /** Rule of the kind that only the API server knows: IDENTIFYING_CLAIMS. */
-const IDENTITY: Rule<Date> = {
+export const IDENTITY: Rule = {
+  keywords: {
+    "/properties/oidc/properties/claims": { anyOf: IDENTIFYING_CLAIMS.map((claim) => ({ required: [claim] })) },
+  },
   errors: ({ oidc }) => {
     const claims = (oidc as { claims?: unknown } | undefined | null)?.claims
     if (typeof claims !== "object" || claims === null) return []
