@@ -109,8 +109,11 @@ async function followed(berth, job, isCancelled) {
   if (ended.out.trim() !== "") return JSON.parse(ended.out)
   const shown = await must([berth, "show", job.id, "--json"])
   const last = JSON.parse(shown.out)
-  if (isCancelled()) return { ...last, message: "the workflow was cancelled, so the job was cancelled too" }
-  throw new StepFailure(`The step could not follow ${job.name} to its end, and it may run on: its log has the cause.`)
+  if (!isCancelled())
+    throw new StepFailure(`The step could not follow ${job.name} to its end, and it may run on: its log has the cause.`)
+  // A cancellation that the API has accepted shows at once. Another one is left to the step after the workflow.
+  const isDone = last.status === "cancelled"
+  return isDone ? { ...last, message: "the workflow was cancelled, so the job was cancelled too" } : last
 }
 
 try {

@@ -243,6 +243,7 @@ async function userOf(token: string, tokens: Pick<TokenVerifier, "verify"> | und
     throw unauthorized("Sign-in is disabled because no issuer is configured. Send an API key as X-Service-Api-Key.")
   }
   const user = await tokens.verify(token)
-  if (user === undefined) throw unauthorized("The token is invalid or expired: sign in again.")
+  if (user === undefined)
+    throw unauthorized("The token is invalid or expired, or its issuer is not allowed here: sign in again.")
   return user
 }
