@@ -22,8 +22,11 @@ const FLAGS = {
   workdir: "--workdir",
 }
 
-/** Exit codes of `berth plan` for a job that would be submitted: 4 is one that waits first. */
-const SUBMITTED_AFTER = [0, 4]
+/**
+ * Exit codes of `berth plan` after which the job is submitted. 4: it would wait first. 5: its name is taken, by the job of this
+ * step's first try or by another, for which the submission fails.
+ */
+const SUBMITTED_AFTER = [0, 4, 5]
 
 class StepFailure extends Error {}
 

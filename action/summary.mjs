@@ -18,12 +18,10 @@ export function jobSummary(job, { url, plan }) {
     `| Job | [${plain(job.id)}](${url}) |`,
     ...lines.map(([name, value]) => `| ${name} | ${plain(String(value))} |`),
     "",
-    "<details><summary>Plan</summary>",
-    "",
-    fenced(plan.trimEnd()),
-    "",
-    "</details>",
-    "",
+    // A repeated step has no plan: its job is there already.
+    ...(plan.trim() === ""
+      ? []
+      : ["<details><summary>Plan</summary>", "", fenced(plan.trimEnd()), "", "</details>", ""]),
   ].join("\n")
 }
 

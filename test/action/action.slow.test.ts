@@ -240,6 +240,11 @@ describe("the action", { timeout: 200_000 }, () => {
     const first = await ended(options)
     const again = await ended(options)
     expect([first.code, again.code, again.outputs["job-id"]]).toEqual([0, 0, first.outputs["job-id"]])
+    const named = { ...options, with: { ...options.with, name: "named" }, step: "named" }
+    const ofName = [await ended(named), await ended(named)].map(({ code, outputs }) => [code, outputs["job-id"]])
+    expect(ofName).toEqual([0, 0].map((code) => [code, berth.job("named").metadata.uid]))
+    const taken = await ended({ ...named, step: "another" })
+    expect([taken.code, taken.errors]).toEqual([1, [expect.stringContaining("named")]])
     const github = { ...options.contexts["github"], run_attempt: "2" }
     const others = [
       { ...options, contexts: { ...options.contexts, github } },

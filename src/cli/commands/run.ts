@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { type ArrayPlan, type BerthClient, type JobPlan, type JobSubmission, readBody } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Call, type Commands, collectOption } from "../command.ts"
@@ -233,12 +234,15 @@ function submitPrepared(call: Call<SubmitFlags>, prepare: () => Promise<Prepared
 }
 
 /** Returns the array that the flags describe; undefined without --array. @throws Failure */
-function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmission): ArraySettings | undefined {
+function arrayIn(
+  { array, parallelism, maxFailed, idempotencyKey }: ArrayFlags & SubmitFlags,
+  job: JobSubmission,
+): ArraySettings | undefined {
   if (array === undefined) {
     if (parallelism === undefined && maxFailed === undefined) return undefined
     throw usageError("--parallelism and --max-failed need --array.")
   }
-  const name = job.name ?? arrayName(job.namePrefix ?? "array")
+  const name = job.name ?? arrayName(job.namePrefix ?? "array", idempotencyKey)
   return {
     ...{ name, ...parseArrayShape(array) },
     ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),
@@ -251,8 +255,12 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   const { terminal } = call
   const { detach, idempotencyKey } = call.options
   const { job, packed, array } = prepared
-  const plan = await planFor(client, prepared)
-  await agreedTo(call, plan, job)
+  const plan = await planFor(client, prepared).catch((error: unknown) => {
+    // A repetition: the name is that of the first submission, or the request below has the conflict again.
+    if (idempotencyKey !== undefined && error instanceof ApiError && error.status === 409) return undefined
+    throw error
+  })
+  if (plan !== undefined) await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploadFolder(client, packed))
   if (array !== undefined) return submitArray(call, client, toArrayBody(job, array))
   const params = { header: defined({ "Idempotency-Key": idempotencyKey }) }
@@ -266,8 +274,8 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   return 0
 }
 
-function priceText(plan: Plan): string {
-  const { estimated_cost } = plan
+function priceText(plan: Plan | undefined): string {
+  const estimated_cost = plan?.estimated_cost ?? null
   return estimated_cost === null ? "" : `, for about ${usdText(estimated_cost)}`
 }
 
