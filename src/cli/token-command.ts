@@ -57,7 +57,9 @@ export class CommandTokens {
 /** Returns the time at which a JWT ends, epoch milliseconds. The API checks tokens; this is only when to get the next. */
 function endOf(token: string): number {
   try {
-    const { exp } = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8")) as { exp?: unknown }
+    const { exp } = JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8")) as {
+      exp?: unknown
+    }
     if (typeof exp === "number") return exp * 1000
   } catch {
     // An opaque token.
