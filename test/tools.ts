@@ -1,5 +1,6 @@
 import { join } from "node:path"
 import { pythonBuildPrograms } from "../scripts/python-package.ts"
+import { ARGO_CONDITIONS, workflowTemplateKind } from "./argo/argo.ts"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
@@ -22,7 +23,7 @@ export const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-l
 export const ACTIONLINT: GoProgram = {
   name: "actionlint",
   package: "github.com/rhysd/actionlint/cmd/actionlint",
-  version: "v1.7.7",
+  version: "v1.7.12",
 }
 
 /** Folder with the programs of https://schemathesis.io, installed once into the cache directory. */
@@ -53,6 +54,7 @@ export const TOOLS = {
   "the CRDs of other projects": { prepare: othersKinds },
   promql: { prepare: () => goProgram(PROMQL) },
   kstatus: { prepare: () => goProgram(KSTATUS) },
+  "argo-workflows": { prepare: () => Promise.all([goProgram(ARGO_CONDITIONS), workflowTemplateKind()]) },
   glua: { prepare: () => goProgram(LUA) },
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
   "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },

@@ -2696,6 +2696,22 @@ export interface components {
              * @description Time at which the key expires, with any offset. Null: never.
              */
             expires_at?: string | null;
+            /** @description Tokens that stand for the key, such as those of a CI system. Default: none. */
+            oidc?: {
+                /** @description Issuer of the tokens, as in their claim iss. The installation must allow it. */
+                issuer: string;
+                /** @description Claims that a token must have, each with exactly this text. */
+                claims: {
+                    [key: string]: string;
+                } | unknown | unknown | unknown | unknown | unknown;
+            } | null;
+        };
+        /** @description Tokens that stand for the key. Null: none. */
+        TrustedTokensRecord: {
+            issuer: string;
+            claims: {
+                [key: string]: string;
+            };
         };
         KeyCreated: {
             /** @description UUID. */
@@ -2710,9 +2726,10 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            oidc: components["schemas"]["TrustedTokensRecord"] | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
             conditions?: components["schemas"]["Condition"][];
-            /** @description Value of the key. Only this response contains it. */
+            /** @description Value of the key. Only this response contains it. Empty: tokens stand for it. */
             value: string;
         };
         KeyItem: {
@@ -2743,6 +2760,7 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            oidc: components["schemas"]["TrustedTokensRecord"] | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
             conditions?: components["schemas"]["Condition"][];
         };
@@ -2760,6 +2778,8 @@ export interface components {
             created_at?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             expires_at?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            oidc?: Record<string, never> | null;
             /** @description Ignored. */
             conditions?: unknown[] | null;
         };
@@ -7175,6 +7195,7 @@ export interface operations {
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null,
                      *       "value": "berth_k3yid0123456_the-rest-of-the-value-is-shown-here-only-once"
                      *     }
                      */
@@ -7226,7 +7247,8 @@ export interface operations {
                      *       "name": "build",
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
-                     *       "expires_at": "2031-01-31T11:00:00Z"
+                     *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null
                      *     }
                      */
                     "application/json": components["schemas"]["KeyRecord"];
@@ -7330,7 +7352,8 @@ export interface operations {
                      *       "name": "build",
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
-                     *       "expires_at": "2031-01-31T11:00:00Z"
+                     *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null
                      *     }
                      */
                     "application/json": components["schemas"]["KeyRecord"];

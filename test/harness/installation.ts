@@ -42,6 +42,8 @@ export interface InstallationOptions {
   runtime: ContainerRuntime
   /** Store for the façades' logs. Default: a store in its folder. */
   logs?: FacadeConfig["logs"]
+  /** Issuers whose tokens keys may trust. Default: none. */
+  workloadIssuers?: FacadeConfig["workloadIssuers"]
 }
 
 /** File that opens the gate. A signal could arrive before the shell's trap is set. */
@@ -75,6 +77,7 @@ export class Installation {
   readonly programs: Program[] = []
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
+  readonly #workloadIssuers: FacadeConfig["workloadIssuers"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
   #url = "http://127.0.0.1:0"
@@ -95,13 +98,15 @@ export class Installation {
     }
   }
 
-  private constructor({ name, kubeconfig, runtime, logs }: InstallationOptions, folder: string) {
+  private constructor(options: InstallationOptions, folder: string) {
+    const { name, kubeconfig, runtime, logs, workloadIssuers } = options
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
+    this.#workloadIssuers = workloadIssuers
     this.client = connect({ kubeconfig })
     const logger = silentLogger
     this.jobs = new Reflector({ client: this.client, resource: JOBS, namespace: this.namespace, logger })
@@ -149,6 +154,7 @@ export class Installation {
       port: Number(new URL(this.#url).port),
       project: this.namespace,
       logs: this.#logs,
+      ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
     })
     const { url } = await facade.ready<{ url: string }>()
     this.#url = url
