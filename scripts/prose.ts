@@ -12,6 +12,7 @@ import jsTokens from "js-tokens"
 const CHECKED = [
   "*.md",
   ".github/**/*.{md,yml}",
+  "action/*.{mjs,yml}",
   "{bench,dev,scripts,src,test}/**/*.{ts,tsx,mjs}",
   "charts/berth/{README.md,values.yaml,templates/NOTES.txt}",
   "docs/{,decisions/}*.md",

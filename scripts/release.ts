@@ -6,11 +6,12 @@ import { dirname, join, resolve } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { checksums, notesOf, provenance, type ReleaseFile, ThrowAwayKey } from "./attest.ts"
 import { bundle, bundleCli, sbomOf } from "./bundle.ts"
+import { packPython } from "./python-package.ts"
 
 /**
  * Builds everything that a tag publishes: `npm run release -- --tag v1.2.3`, which the workflow `release` runs.
- * `--dry-run` needs no tag, and signs the files with a key that it then forgets. Needs npm, tar, helm, kubectl, and
- * docker with buildx.
+ * `--dry-run` needs no tag, and signs the files with a key that it then forgets. Needs npm, tar, helm, kubectl,
+ * docker with buildx, and Python 3.10 with venv.
  *
  * The folder `--out` gets `files/`, which the release on GitHub has, and `images/`, each an archive in OCI's layout
  * with both architectures. `files/images.txt` has their digests.
@@ -55,6 +56,7 @@ export async function buildRelease({ out, tag, buildArgs, scan }: ReleaseOptions
   await packBundle(files, version)
   await packCli(files)
   await packChart(files)
+  await packPython(files)
   await writeFile(join(files, "crds.yaml"), await kustomize("crds"))
   await writeFile(join(files, "install.yaml"), INSTALL_NOTE + (await kustomize("manifests/overlays/default")))
   await writeFile(join(files, "notes.md"), notes)
@@ -75,14 +77,20 @@ const PROGRAMS = [
   ["helm", "version"],
   ["kubectl", "version", "--client"],
   ["docker", "buildx", "version"],
+  ["python3", "-c", "import ensurepip"],
 ] as const
+
+const NAMES: Readonly<Record<string, string>> = {
+  docker: "docker with its plugin buildx",
+  python3: "Python 3.10 or newer with venv (Debian: python3-venv)",
+}
 
 /** @throws Error if a program is missing, before minutes are spent on the files */
 async function checkPrograms(): Promise<void> {
   for (const [program, ...args] of PROGRAMS)
     await run(program, args).catch((cause: unknown) => {
-      const name = program === "docker" ? "docker with its plugin buildx" : program
-      throw new Error(`${name} is missing: a release needs helm, kubectl, and docker with buildx`, { cause })
+      const name = NAMES[program] ?? program
+      throw new Error(`${name} is missing: a release needs helm, kubectl, docker with buildx, and Python`, { cause })
     })
 }
 

@@ -130,6 +130,30 @@ describe("the console's client", () => {
   })
 })
 
+describe("the issuers of workloads", () => {
+  const FACADE = ["node", "berth", "facade"]
+  const CI = { issuer: "https://ci.example.com", audience: "https://berth.example.com" }
+  const given = (...issuers: object[]) => ["--workload-issuers", JSON.stringify(issuers)]
+
+  it("are read, also without a sign-in of people", async () => {
+    const { options } = await readInvocation([...FACADE, ...given(CI)], "1.0.0")
+    expect(options).toMatchObject({ workloadIssuers: [CI] })
+    expect(options).not.toHaveProperty("issuer")
+  })
+
+  it.each([
+    [given({ issuer: CI.issuer }), /audience is required/],
+    [given({ ...CI, audience: "" }), /audience must not be empty/],
+    [given({ ...CI, issuer: "http://ci.example.com" }), /must be an https URL/],
+    [given({ ...CI, issuer: "ci.example.com" }), /must be an https URL/],
+    [given(CI, { ...CI, audience: "other" }), /is there twice/],
+    [given({ ...CI, subject: "*" }), /subject/],
+    [[...given(CI), "--oidc-issuer", CI.issuer, "--oidc-audience", "berth"], /people sign in there/],
+  ])("%j is refused, with the reason", async (args, reason) => {
+    expect(await complaintAbout([...FACADE, ...args])).toMatch(reason)
+  })
+})
+
 describe("the default of reuse", () => {
   it.each(["1", "3600"])("is read: %s s", async (text) => {
     const { options } = await readInvocation([...OPERATOR, "--default-reuse-idle-seconds", text], "1.0.0")

@@ -30,6 +30,7 @@ import {
   socketPath,
   trueOrFalse,
   vmProxy,
+  workloadIssuers,
 } from "./options/values.ts"
 import { SMOKE_DETAILS, SMOKE_SUMMARY, type SmokeFlags, smokeFlags } from "./smoke/options.ts"
 
@@ -355,6 +356,12 @@ const SIGN_IN = {
     about: "program that exchanges the code of a sign-in: facade for an issuer without CORS (default: browser)",
     choices: ["browser", "facade"],
   },
+  workloadIssuers: {
+    flag: "--workload-issuers <json>",
+    env: "BERTH_WORKLOAD_ISSUERS",
+    about: `issuers of CI systems whose tokens keys may trust, such as [{"issuer":"https://token.actions.githubusercontent.com","audience":"https://berth.example.com"}]: docs/ci.md`,
+    parse: workloadIssuers,
+  },
 } as const satisfies OptionTable
 
 const FACADE = {
@@ -425,7 +432,10 @@ const FACADE = {
   },
 } as const satisfies OptionTable
 
-export type FacadeOptions = Omit<ValuesOf<typeof FACADE>, Exclude<keyof typeof SIGN_IN, "oidcClientId">> & {
+export type FacadeOptions = Omit<
+  ValuesOf<typeof FACADE>,
+  Exclude<keyof typeof SIGN_IN, "oidcClientId" | "workloadIssuers">
+> & {
   /** Issuer of the tokens with which users sign in; absent: sign-in is disabled. */
   issuer?: TrustedIssuer
   /** Client with which the web console signs people in. Present with an issuer. */
@@ -649,6 +659,9 @@ function facadeOptions(values: ValuesOf<typeof FACADE>, refuse: Refuse): FacadeO
     refuse(
       "--oidc-issuer requires --oidc-audience, and the reverse: without an audience, tokens of other services would be valid here",
     )
+  }
+  if (options.workloadIssuers?.some((workload) => workload.issuer === issuer)) {
+    refuse(`--workload-issuers must not have ${issuer}: people sign in there`)
   }
   if (secretFile !== undefined && clientId === undefined) {
     refuse("--oidc-console-secret-file requires --oidc-console-client-id: the client of command lines has no secret")

@@ -1,4 +1,6 @@
 import { join } from "node:path"
+import { pythonBuildPrograms } from "../scripts/python-package.ts"
+import { ARGO_CONDITIONS, workflowTemplateKind } from "./argo/argo.ts"
 import { helmProgram } from "./chart/helm.ts"
 import { KUBECONFORM } from "./chart/kubeconform.ts"
 import { othersKinds } from "./chart/others-kinds.ts"
@@ -9,6 +11,7 @@ import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
 import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
+import { notebookPython, pythonWheels } from "./python/package.ts"
 import { pythonEnvironment } from "./python-environment.ts"
 import { RCLONE } from "./rclone.ts"
 import { PROMQL } from "./telemetry/promql.ts"
@@ -20,17 +23,12 @@ export const LUA: GoProgram = { name: "glua", package: "github.com/yuin/gopher-l
 export const ACTIONLINT: GoProgram = {
   name: "actionlint",
   package: "github.com/rhysd/actionlint/cmd/actionlint",
-  version: "v1.7.7",
+  version: "v1.7.12",
 }
 
 /** Folder with the programs of https://schemathesis.io, installed once into the cache directory. */
 export function schemathesisPrograms(): Promise<string> {
   return pythonEnvironment("schemathesis", join(import.meta.dirname, "schemathesis", "requirements.txt"))
-}
-
-/** Folder with the programs of https://github.com/openapi-generators/openapi-python-client */
-export function openApiPythonClient(): Promise<string> {
-  return pythonEnvironment("openapi-python-client", join(import.meta.dirname, "clients", "requirements.txt"))
 }
 
 /** Folder with a Python that has the SDK of https://www.standardwebhooks.com */
@@ -45,7 +43,9 @@ export function standardWebhooksPython(): Promise<string> {
 export const TOOLS = {
   moto: { prepare: motoEnvironment },
   schemathesis: { prepare: schemathesisPrograms },
-  "openapi-python-client": { prepare: openApiPythonClient },
+  "openapi-python-client": { prepare: pythonBuildPrograms },
+  "wheels of berth-jobs": { prepare: pythonWheels },
+  "a Python for notebooks": { prepare: notebookPython },
   standardwebhooks: { prepare: standardWebhooksPython },
   "openapi-typescript": { prepare: openApiTypeScript },
   "the oldest Node.js": { prepare: oldestNode },
@@ -54,6 +54,7 @@ export const TOOLS = {
   "the CRDs of other projects": { prepare: othersKinds },
   promql: { prepare: () => goProgram(PROMQL) },
   kstatus: { prepare: () => goProgram(KSTATUS) },
+  "argo-workflows": { prepare: () => Promise.all([goProgram(ARGO_CONDITIONS), workflowTemplateKind()]) },
   glua: { prepare: () => goProgram(LUA) },
   actionlint: { prepare: () => goProgram(ACTIONLINT) },
   "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },

@@ -17,7 +17,7 @@ import type { IdentityIssuer } from "../core/identity/identity-tokens.ts"
 import { ACCOUNTS_USER } from "../core/identity/machine-users.ts"
 import { MemberEmails } from "../core/identity/member-emails.ts"
 import { Memberships, ProjectMembers } from "../core/identity/memberships.ts"
-import type { TokenVerifier } from "../core/identity/oidc.ts"
+import type { TokenVerifier, WorkloadVerifier } from "../core/identity/oidc.ts"
 import { impersonating, impersonatingUser, type Principal } from "../core/identity/principal.ts"
 import { endingIn, ProjectDirectory, personIn } from "../core/identity/projects.ts"
 import type { KubeClient } from "../core/kube/client.ts"
@@ -66,6 +66,7 @@ import { requestLog } from "./http/request-log.ts"
 import { LeaseMutex } from "./idempotency.ts"
 import { identityRouter } from "./identity-documents.ts"
 import { type InstallationFacts, installationRouter, type SignIn } from "./installation-document.ts"
+import { llmsRouter } from "./llms-text.ts"
 import type { LogStore } from "./logs/store.ts"
 import { Accounts } from "./resources/accounts/accounts.ts"
 import { accountRoutes } from "./resources/accounts/routes.ts"
@@ -165,6 +166,8 @@ export interface FacadeDependencies {
   metrics?: Registry | undefined
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
+  /** Verifier of tokens that stand for keys. Undefined: none does. */
+  workloads?: WorkloadVerifier | undefined
   /** Issuer of identity tokens for clouds. Undefined: every connection needs a secret. */
   identity?: IdentityIssuer | undefined
   /** Returns the current offers, whose fields a job may name. */
@@ -213,6 +216,7 @@ export function createFacade(dependencies: FacadeDependencies): Express {
   app.use(requireHost)
   app.use("/agent/v1", gateway)
   app.use(installationRouter(installationFacts(dependencies)))
+  app.use(llmsRouter(settings))
   if (dependencies.identity !== undefined) app.use("/.well-known", identityRouter(dependencies.identity))
   const groupsLog = groupsLogOf(dependencies)
   const tokens = notingEmails(dependencies)
@@ -558,7 +562,7 @@ function sentence(text: string): string {
 }
 
 function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAddresses): Guard<Principal> {
-  const { client, caches, settings, clock, tokens, groupsLog, processor } = dependencies
+  const { client, caches, settings, clock, tokens, workloads, groupsLog, processor } = dependencies
   const { defaultProject } = settings
   const failures = new FailureLimit({
     perMinute: settings.failuresPerMinute ?? DEFAULT_FAILURES_PER_MINUTE,
@@ -570,6 +574,7 @@ function projectGuard(dependencies: ProjectDependencies, { labelOf }: ProjectAdd
     labelOf,
     apiKeys: new ApiKeyAuthenticator({ client, store: caches.apiKeys.store, clock }),
     tokens,
+    workloads,
     projectMembers: membershipsOf(dependencies).projectMembers,
     personOf: (organization) => personIn(caches.organizations.store, organization),
     groupsLog,

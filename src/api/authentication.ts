@@ -1,9 +1,10 @@
 import type { Request, RequestHandler, Response } from "express"
+import { quote } from "../core/apis/field-error.ts"
 import type { ApiKeyAuthenticator } from "../core/identity/authenticate.ts"
 import { groupsWithoutRole } from "../core/identity/group-claim.ts"
 import type { GroupsLog } from "../core/identity/groups-log.ts"
 import type { ProjectMembers } from "../core/identity/memberships.ts"
-import type { TokenVerifier, User } from "../core/identity/oidc.ts"
+import type { TokenVerifier, User, Workload, WorkloadIssuer, WorkloadVerifier } from "../core/identity/oidc.ts"
 import type { Principal } from "../core/identity/principal.ts"
 import { type ProjectDirectory, type ProjectLabel, projectScope } from "../core/identity/projects.ts"
 import { type CountedFlow, runIn } from "../core/kube/flow.ts"
@@ -93,6 +94,8 @@ export interface ProjectAuthenticatorOptions {
   apiKeys: ApiKeyAuthenticator
   /** Verifier of bearer tokens. Undefined: no user can sign in. */
   tokens?: Pick<TokenVerifier, "verify"> | undefined
+  /** Verifier of tokens that stand for keys. Undefined: none does. */
+  workloads?: WorkloadVerifier | undefined
   projectMembers: ProjectMembers
   /** Returns the id of the person who created an organization, or the organization's if that is unknown. */
   personOf: (organizationId: string) => string
@@ -118,7 +121,7 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
    */
   protected override async identify(req: Request): Promise<Principal> {
     const credentials = credentialsOf(req)
-    const { projects, labelOf, apiKeys, tokens, projectMembers, groupsLog, isSuspect } = this.#options
+    const { projects, labelOf, apiKeys, tokens, workloads, projectMembers, groupsLog, isSuspect } = this.#options
     if (credentials.kind === "key") {
       const lookup = { onlyCached: await isSuspect(req) }
       const project = await projects.find(labelOf(req), lookup)
@@ -128,12 +131,30 @@ export class ProjectAuthenticator extends Authenticator<Principal> {
         throw unauthorized("The API key is not valid for this project. Use a key of this project.")
       return principal
     }
+    const issuer = workloads?.issuerOf(credentials.value)
+    if (workloads !== undefined && issuer !== undefined)
+      return this.#keyOf(req, await workloads.verify(credentials.value, issuer), issuer)
     const user = await userOf(credentials.value, tokens)
     const project = await projects.find(labelOf(req))
     const principal = project && (await projectMembers.principal(user, project))
     if (principal !== undefined) return principal
     groupsLog.noteWithoutRole(user)
     throw notFound(`You have no role in a project of this address. ${groupsWithoutRole(user)}`)
+  }
+
+  /** Returns the principal of the key that a workload's token stands for. @throws Problem 401, also without a project */
+  async #keyOf(req: Request, workload: Workload | undefined, { issuer, audience }: WorkloadIssuer): Promise<Principal> {
+    if (workload === undefined)
+      throw unauthorized(`The token of ${issuer} is invalid or expired, or its audience is not ${quote(audience)}.`)
+    const { projects, labelOf, apiKeys, isSuspect } = this.#options
+    const lookup = { onlyCached: await isSuspect(req) }
+    const project = await projects.find(labelOf(req), lookup)
+    const scope = project && projectScope(project)
+    const principal = scope && (await apiKeys.authenticateWorkload(workload, scope, lookup))
+    if (principal !== undefined) return principal
+    throw unauthorized(
+      `No key of this project trusts this token. It has ${claimsText(workload)}. An admin of the project creates a key with these claims: berth key create --help.`,
+    )
   }
 
   protected override pathOf({ id, project }: Principal): [string, string, string] {
@@ -204,11 +225,25 @@ function credentialsOf(req: Request): Credentials {
   return { kind: "token", value: token }
 }
 
+/** Claims of a token that say whose it is, for the person whose token no key trusts. */
+const SHOWN_CLAIMS = ["sub", "repository", "ref", "environment", "project_path"] as const
+/** Longest text of a claim that a message has. */
+const SHOWN_CHARACTERS = 200
+
+function claimsText({ issuer, claims }: Workload): string {
+  const shown = SHOWN_CLAIMS.flatMap((claim) => {
+    const text = claims[claim]
+    return text === undefined ? [] : [`${claim} ${quote(text.slice(0, SHOWN_CHARACTERS))}`]
+  })
+  return [`the issuer ${issuer}`, ...shown].join(", ")
+}
+
 async function userOf(token: string, tokens: Pick<TokenVerifier, "verify"> | undefined): Promise<User> {
   if (tokens === undefined) {
     throw unauthorized("Sign-in is disabled because no issuer is configured. Send an API key as X-Service-Api-Key.")
   }
   const user = await tokens.verify(token)
-  if (user === undefined) throw unauthorized("The token is invalid or expired: sign in again.")
+  if (user === undefined)
+    throw unauthorized("The token is invalid or expired, or its issuer is not allowed here: sign in again.")
   return user
 }

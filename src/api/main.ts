@@ -18,7 +18,7 @@ import { CodeExchange } from "../core/identity/code-exchange.ts"
 import type { IdentityIssuer } from "../core/identity/identity-tokens.ts"
 import { type Installation, readInstallation } from "../core/identity/installation.ts"
 import { IDENTITIES_NAMESPACE } from "../core/identity/machine-users.ts"
-import { TokenVerifier } from "../core/identity/oidc.ts"
+import { TokenVerifier, WorkloadVerifier } from "../core/identity/oidc.ts"
 import { storedKeysSealer } from "../core/identity/sealing-keys.ts"
 import type { KubeClient } from "../core/kube/client.ts"
 import { nextTurn } from "../core/kube/flow.ts"
@@ -110,7 +110,7 @@ export async function startFacade(
   parts: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
-  const { systemNamespace, issuer } = options
+  const { systemNamespace, issuer, workloadIssuers } = options
   const { client, clouds, providers, offers, logger } = parts
   const clock = systemClock
   const ending = new AbortController()
@@ -140,6 +140,7 @@ export async function startFacade(
     health,
     metrics,
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock }),
+    workloads: workloadIssuers && new WorkloadVerifier({ issuers: workloadIssuers, clock }),
     identity: parts.identity,
     catalogue: () => offers.current(),
     installation,

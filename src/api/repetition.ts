@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util"
 import Type, { type TSchema } from "typebox"
 import { type FieldError, quote } from "../core/apis/field-error.ts"
 import { invalidRequest } from "./http/problem.ts"
@@ -22,8 +23,8 @@ export function Ignored() {
 export function repetitionErrors(noun: string, body: object, present: Readonly<Record<string, unknown>>): FieldError[] {
   const given = body as Readonly<Record<string, unknown>>
   return Object.entries(present).flatMap(([field, value]) => {
-    if (given[field] === undefined || given[field] === value) return []
-    const shown = typeof value === "string" ? quote(value) : String(value)
+    if (given[field] === undefined || isDeepStrictEqual(given[field], value)) return []
+    const shown = typeof value === "string" ? quote(value) : JSON.stringify(value)
     const detail = `${field} cannot be changed: it is ${shown}; leave it out, or delete the ${noun} and create another`
     return [{ pointer: `/${field}`, detail }]
   })

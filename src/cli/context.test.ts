@@ -20,6 +20,14 @@ test("the environment comes first, then --context, then the current one", () => 
   expect(chooseContext(config, { BERTH_URL: "https://env.test" }, {}).name).toBe("a")
 })
 
+test("a key comes before a token, and a token before the command that prints one", () => {
+  const contextOf = (more: object) => chooseContext(config, { BERTH_URL: "https://env.test", ...more }, {}).context
+  const [command, token, key] = [{ BERTH_TOKEN_COMMAND: "make-token" }, { BERTH_TOKEN: "t" }, { BERTH_API_KEY: "k" }]
+  expect(contextOf(command)).toEqual({ url: "https://env.test", tokenCommand: "make-token" })
+  expect(contextOf({ ...command, ...token })).toMatchObject({ signIn: { accessToken: "t" } })
+  expect(contextOf({ ...command, ...token, ...key })).toEqual({ url: "https://env.test", key: "k" })
+})
+
 test("--project replaces the context's project", () => {
   expect(projectUrl(chooseContext(config, {}, { context: "b", project: "q" }).context)).toBe(
     "https://b.test/projects/q/1",

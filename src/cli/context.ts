@@ -24,6 +24,8 @@ export interface Context {
   project?: string
   key?: string
   signIn?: SignIn
+  /** Shell command that prints a token. It is only from the environment. */
+  tokenCommand?: string
 }
 
 /** Content of the configuration file. */
@@ -33,6 +35,9 @@ export interface Config {
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>
+
+/** Variable with a shell command that prints a token. */
+export const TOKEN_COMMAND = "BERTH_TOKEN_COMMAND"
 
 /** Permissions: the file holds credentials. */
 const FILE_MODE = 0o600
@@ -94,8 +99,8 @@ export interface Choice {
 }
 
 /**
- * Returns the context of a command. BERTH_URL with BERTH_API_KEY or BERTH_TOKEN comes first, then --context, then the
- * current context. @throws Failure if there is none, or if the environment contradicts --context
+ * Returns the context of a command. BERTH_URL with BERTH_API_KEY, BERTH_TOKEN or BERTH_TOKEN_COMMAND comes first, then
+ * --context, then the current context. @throws Failure if there is none, or if the environment contradicts --context
  */
 export function chooseContext(config: Config, environment: Environment, choice: Choice): Chosen {
   const chosen = fromEnvironment(environment, choice) ?? fromConfig(config, choice)
@@ -105,11 +110,12 @@ export function chooseContext(config: Config, environment: Environment, choice: 
 
 function fromEnvironment(environment: Environment, { context }: Choice): Chosen | undefined {
   const { BERTH_URL: url, BERTH_API_KEY: key, BERTH_TOKEN: token, BERTH_PROJECT: project } = environment
-  if (!url || !(key || token)) return undefined
+  const command = environment[TOKEN_COMMAND]
+  if (!url || !(key || token || command)) return undefined
   if (context !== undefined)
     throw usageError(`BERTH_URL is set, and it comes before --context ${context}. Unset BERTH_URL, or omit --context.`)
-  const bearer = token ? { signIn: { accessToken: token, issuer: "", clientId: "" } } : {}
-  return { name: undefined, context: { url: parseUrl(url), ...(project && { project }), ...(key ? { key } : bearer) } }
+  const given = token ? { signIn: { accessToken: token, issuer: "", clientId: "" } } : { tokenCommand: command ?? "" }
+  return { name: undefined, context: { url: parseUrl(url), ...(project && { project }), ...(key ? { key } : given) } }
 }
 
 function fromConfig({ current, contexts }: Config, { context: name = current }: Choice): Chosen {

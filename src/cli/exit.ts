@@ -65,7 +65,9 @@ function failureOfApi(error: ApiError, inFile?: (error: FieldError) => FieldErro
   const request = error.status >= 500 && error.requestId !== undefined ? ` Request ${error.requestId}.` : ""
   // The errors follow.
   const message = fields.length === 0 ? error.message : error.message.replace(/: see errors\.$/, ":")
-  const hint = error.status === 401 ? " Sign in again with `berth login`." : ""
+  // The API's own advice comes first: a workflow can't sign in, and lacks a key that trusts its token.
+  const isAdvised = /\bberth [a-z]/.test(message)
+  const hint = error.status === 401 && !isAdvised ? " Sign in again with `berth login`." : ""
   return new Failure(exitOfStatus(error.status), `${message}${hint}${wait}${request}${fields.join("")}`)
 }
 

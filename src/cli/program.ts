@@ -25,6 +25,7 @@ import { addMachineCommands } from "./commands/machine.ts"
 import { addOffersCommand } from "./commands/offers.ts"
 import { addPsCommand } from "./commands/ps.ts"
 import { addRunCommands } from "./commands/run.ts"
+import { addSkillCommand } from "./commands/skill.ts"
 import { addSmokeCommand } from "./commands/smoke.ts"
 import { addTopCommand } from "./commands/top.ts"
 import { addWebhookCommands } from "./commands/webhook.ts"
@@ -33,6 +34,7 @@ import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
 import { renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
+import { CommandTokens } from "./token-command.ts"
 
 export interface Invocation {
   argv: readonly string[]
@@ -55,7 +57,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
     terminal,
     signal,
     version,
-    credentialOf: new Credentials(config, signal).of,
+    credentialOf: new Credentials(config, new CommandTokens(environment, signal), signal).of,
   }
   const commands = new Commands(process)
   try {
@@ -72,18 +74,21 @@ export async function runCommand({ argv, environment, streams, signal, version }
 /** Credentials of contexts. A token that ends is renewed, and the new one is kept. */
 class Credentials {
   readonly #config: ConfigFile
+  readonly #commandTokens: CommandTokens
   readonly #signal: AbortSignal
   /** Renewal that is under way. Issuers revoke all tokens if a refresh token is used twice. */
   #renewal: Promise<SignIn> | undefined
 
-  constructor(config: ConfigFile, signal: AbortSignal) {
+  constructor(config: ConfigFile, commandTokens: CommandTokens, signal: AbortSignal) {
     this.#config = config
+    this.#commandTokens = commandTokens
     this.#signal = signal
   }
 
   readonly of = async (chosen: Chosen): Promise<Credential | undefined> => {
-    const { key, signIn } = chosen.context
+    const { key, signIn, tokenCommand } = chosen.context
     if (key !== undefined) return { key }
+    if (tokenCommand !== undefined) return { token: await this.#commandTokens.of(tokenCommand) }
     if (signIn === undefined) return undefined
     this.#renewal ??= this.#renewSignIn(chosen, signIn).finally(() => {
       this.#renewal = undefined
@@ -111,7 +116,12 @@ class Credentials {
 }
 
 /** Returns the command line of `berth`. */
-function programOf(commands: Commands, version: string, { stdout, stderr }: Streams, terminal: Terminal): Command {
+export function programOf(
+  commands: Commands,
+  version: string,
+  { stdout, stderr }: Streams,
+  terminal: Terminal,
+): Command {
   const program = new Command("berth")
     // Commands take this over, so it comes before them.
     .configureOutput({
@@ -156,6 +166,7 @@ function programOf(commands: Commands, version: string, { stdout, stderr }: Stre
   addAccountCommands(commands, program)
   addCheckCommand(commands, program)
   addSmokeCommand(commands, program)
+  addSkillCommand(commands, program)
   addCompletionCommands(commands, program)
   commands.add(program, {
     usage: "version",

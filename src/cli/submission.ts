@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import { Option } from "commander"
 import { ARRAY_SHAPE, type ArrayShape } from "../client/array-grammar.ts"
 import type { JobRecord, JobSubmission } from "../client/client.ts"
@@ -69,9 +69,13 @@ export function submissionLike(record: JobRecord): JobSubmission {
   return { ...same, namePrefix: (record.namePrefix ?? record.name).slice(0, 40) }
 }
 
-/** Returns a new name of an array, whose length is limited. As Kubernetes does with generateName, a long prefix is cut. */
-export function arrayName(prefix: string): string {
-  const suffix = randomBytes(4).toString("hex")
+/**
+ * Returns a name of an array, whose length is limited. As Kubernetes does with generateName, a long prefix is cut.
+ * @param once Idempotency-Key: the name is the same for the same key, else new
+ */
+export function arrayName(prefix: string, once?: string): string {
+  const bytes = once === undefined ? randomBytes(4) : createHash("sha256").update(once).digest().subarray(0, 4)
+  const suffix = bytes.toString("hex")
   return `${prefix.slice(0, LIMITS.jobArrayName - suffix.length - 1).replace(/-+$/, "")}-${suffix}`
 }
 

@@ -2740,6 +2740,22 @@ export interface components {
              * @description Time at which the key expires, with any offset. Null: never.
              */
             expires_at?: string | null;
+            /** @description Tokens that stand for the key, such as those of a CI system. Default: none. */
+            oidc?: {
+                /** @description Issuer of the tokens, as in their claim iss. The installation must allow it. */
+                issuer: string;
+                /** @description Claims that a token must have, each with exactly this text. */
+                claims: {
+                    [key: string]: string;
+                } | unknown | unknown | unknown | unknown | unknown;
+            } | null;
+        };
+        /** @description Tokens that stand for the key. Null: none. */
+        TrustedTokensRecord: {
+            issuer: string;
+            claims: {
+                [key: string]: string;
+            };
         };
         KeyCreated: {
             /** @description UUID. */
@@ -2754,9 +2770,10 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            oidc: components["schemas"]["TrustedTokensRecord"] | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
             conditions?: components["schemas"]["Condition"][];
-            /** @description Value of the key. Only this response contains it. */
+            /** @description Value of the key. Only this response contains it. Empty: tokens stand for it. */
             value: string;
         };
         KeyItem: {
@@ -2787,6 +2804,7 @@ export interface components {
              * @description Null: the key never expires.
              */
             expires_at: string | null;
+            oidc: components["schemas"]["TrustedTokensRecord"] | null;
             /** @description Conditions that are not as they should be. Absent: there are none. */
             conditions?: components["schemas"]["Condition"][];
         };
@@ -2804,6 +2822,8 @@ export interface components {
             created_at?: string | null;
             /** @description Read-only: send the same value, or leave it out. */
             expires_at?: string | null;
+            /** @description Read-only: send the same value, or leave it out. */
+            oidc?: Record<string, never> | null;
             /** @description Ignored. */
             conditions?: unknown[] | null;
         };
@@ -7272,6 +7292,7 @@ export interface operations {
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
                      *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null,
                      *       "value": "berth_k3yid0123456_the-rest-of-the-value-is-shown-here-only-once"
                      *     }
                      */
@@ -7323,7 +7344,8 @@ export interface operations {
                      *       "name": "build",
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
-                     *       "expires_at": "2031-01-31T11:00:00Z"
+                     *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null
                      *     }
                      */
                     "application/json": components["schemas"]["KeyRecord"];
@@ -7427,7 +7449,8 @@ export interface operations {
                      *       "name": "build",
                      *       "role": "developer",
                      *       "created_at": "2026-01-02T10:00:00Z",
-                     *       "expires_at": "2031-01-31T11:00:00Z"
+                     *       "expires_at": "2031-01-31T11:00:00Z",
+                     *       "oidc": null
                      *     }
                      */
                     "application/json": components["schemas"]["KeyRecord"];

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs"
 import { isIP } from "node:net"
 import { resolve } from "node:path"
 import { InvalidArgumentError } from "commander"
-import type { Static, TSchema } from "typebox"
+import Type, { type Static, type TSchema } from "typebox"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { LIMITS } from "../core/apis/field-limits.ts"
 import { toMetadataName } from "../core/apis/names.ts"
@@ -10,6 +10,7 @@ import { LONGEST_REUSE_SECONDS } from "../core/apis/reuse.ts"
 import { LONGEST_IDLE_SECONDS, SHORTEST_IDLE_SECONDS } from "../core/apis/usage.ts"
 import { findErrors } from "../core/apis/validate.ts"
 import { type VmProxy, VmProxySchema } from "../core/apis/vm-proxy.ts"
+import { isThisMachine } from "../core/identity/oidc.ts"
 import type { PrivateTargets } from "../core/outbound/public-fetch.ts"
 import { claimsIn } from "../core/protocol/machines.ts"
 
@@ -173,6 +174,23 @@ export function json<T extends TSchema>(
     throw new InvalidArgumentError(listErrors(errors))
   }
 }
+
+const WorkloadIssuersSchema = Type.Array(
+  Type.Object({ issuer: Type.String({ maxLength: 256 }), audience: Type.String({ minLength: 1, maxLength: 512 }) }),
+  { minItems: 1, maxItems: 16 },
+)
+
+/** Parses the issuers of workloads. Their keys must arrive over TLS, except from this machine. */
+export const workloadIssuers = json(WorkloadIssuersSchema, (issuers) =>
+  issuers.flatMap(({ issuer }, index) => {
+    const url = URL.canParse(issuer) ? new URL(issuer) : undefined
+    const pointer = `/${index}/issuer`
+    if (url === undefined || !(url.protocol === "https:" || isThisMachine(url)))
+      return [{ pointer, detail: `${pointer} must be an https URL, not ${JSON.stringify(issuer)}` }]
+    const isFirst = issuers.findIndex((other) => other.issuer === issuer) === index
+    return isFirst ? [] : [{ pointer, detail: `${pointer} is there twice: each issuer has one audience` }]
+  }),
+)
 
 /** Returns the parser of a cloud's networks by region. */
 export function networks<T extends TSchema>(

@@ -124,6 +124,7 @@ const BY_KEY: Record<string, string[][]> = {
   "discover pools": [[]],
   check: [[]],
   version: [[]],
+  skill: [[]],
 }
 
 /** Commands of a person. */

@@ -111,7 +111,11 @@ const kindsOf = (objects: readonly ApiObject[]): Set<string> => new Set(objects.
 
 const EVERYTHING = {
   ...LEAST,
-  oidc: { issuer: "https://issuer.example.com", audience: "berth" },
+  oidc: {
+    issuer: "https://issuer.example.com",
+    audience: "berth",
+    workloadIssuers: [{ issuer: "https://ci.example.com", audience: "https://berth.example.com" }],
+  },
   logs: { bucket: "logs", prefix: "berth/", endpoint: "https://minio.example.com", region: "eu-west-1" },
   operator: {
     replicas: 3,
@@ -162,6 +166,7 @@ describe("the chart", () => {
   it("renders without the values that the former version had not, as helm upgrade --reuse-values does", async () => {
     const missing = [
       "oidc.console",
+      "oidc.workloadIssuers",
       "webhooks",
       "proxy",
       "caCertificates",
@@ -220,6 +225,11 @@ describe("the chart", () => {
       "a secret that browsers would need",
       { ...LEAST, oidc: { console: { clientId: "web", clientSecret: { name: "s" }, exchange: "browser" } } },
       /oidc\.console\.exchange/,
+    ],
+    [
+      "an issuer of workloads without an audience",
+      { ...LEAST, oidc: { workloadIssuers: [{ issuer: "https://ci.example.com" }] } },
+      /audience/,
     ],
     ["an exchange that is none", { ...LEAST, oidc: { console: { exchange: "issuer" } } }, /oidc\/console\/exchange/],
     ["an address that is none", { ...LEAST, gatewayUrl: "berth.example.com" }, /gatewayUrl/],
@@ -292,6 +302,16 @@ describe("the chart", () => {
     const mount = { name: "console-client", mountPath: "/etc/berth/console-client", readOnly: true }
     expect(container?.volumeMounts).toContainEqual(mount)
     expect(JSON.stringify(await rendered(EVERYTHING))).not.toContain("console-client")
+  })
+
+  it("gives the façade the issuers of workloads, also without a sign-in of people", async () => {
+    const { workloadIssuers } = EVERYTHING.oidc
+    for (const values of [EVERYTHING, { ...LEAST, oidc: { workloadIssuers } }]) {
+      const { env } = programOf(await rendered(values), "berth-facade")
+      expect(JSON.parse(env.get("BERTH_WORKLOAD_ISSUERS") ?? "")).toEqual(workloadIssuers)
+    }
+    const { env } = programOf(await rendered(LEAST), "berth-facade")
+    expect(env.has("BERTH_WORKLOAD_ISSUERS")).toBe(false)
   })
 
   it("gives operator and façade the caps of the installation, as numbers", async () => {

@@ -107,6 +107,22 @@ describe("run and plan", () => {
     expect(await jobsOf(fixture)).toHaveLength(before)
   })
 
+  it("run --idempotency-key submits once, a job or an array, and refuses another job for the key", async () => {
+    const once = (key: string, ...more: string[]) =>
+      berth("run", "--image", "a:1", "-d", "-y", "--idempotency-key", key, ...more)
+    const [first, second] = [await once("job-once"), await once("job-once")]
+    expect([first.code, second.code, second.out]).toEqual([0, 0, first.out])
+    const [array, again] = [await once("array-once", "--array", "2"), await once("array-once", "--array", "2")]
+    expect([array.code, again.code, again.out]).toEqual([0, 0, array.out])
+    const named = ["--name", "named-once"]
+    const [fresh, repeated] = [await once("named", ...named), await once("named", ...named)]
+    expect([fresh.code, repeated.code, repeated.out]).toEqual([0, 0, "named-once\n"])
+    expect((await once("other-key", ...named)).code).toBe(5)
+    const other = await once("job-once", "--cpu", "2")
+    expect([other.code, other.err]).toEqual([2, expect.stringContaining("was used with another body")])
+    expect((await once("job-twice")).out).not.toBe(first.out)
+  })
+
   it("run --detach prints only the name, and plan and progress go to standard error", async () => {
     const { code, out, err } = await berth(
       "run",

@@ -4,12 +4,12 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, expect } from "vitest"
+import { pythonBuildPrograms } from "../../scripts/python-package.ts"
 import { openApiDocument } from "../../src/api/document.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { Installation } from "../harness/installation.ts"
 import { missingTool, needing } from "../needing.ts"
-import { openApiPythonClient } from "../tools.ts"
 import { openApiTypeScript } from "./openapi-typescript.ts"
 
 const execute = promisify(execFile)
@@ -69,7 +69,7 @@ pythonNeeded.describe("openapi-python-client", () => {
     "generates a client without a warning, which runs a job to its end",
     { timeout: 300_000 },
     async () => {
-      const programs = await openApiPythonClient()
+      const programs = await pythonBuildPrograms()
       const config = join(import.meta.dirname, "openapi-python-client.yaml")
       const { stdout, stderr } = await run(join(programs, "openapi-python-client"), [
         ...["generate", "--path", document, "--config", config, "--meta", "none"],

@@ -99,7 +99,14 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       vmLifetimeSeconds: 2,
     },
   ],
-  [API_KEYS, { keyId: "otherother", tokenHash: "0".repeat(64) }],
+  [
+    API_KEYS,
+    {
+      keyId: "otherother",
+      tokenHash: "0".repeat(64),
+      oidc: { issuer: "https://ci.example.com", claims: { sub: "other" } },
+    },
+  ],
 ]
 
 /** Field that no object has together with the fields that are undefined here. */

@@ -81,6 +81,7 @@ describe("POST /1/keys", () => {
       role: "developer",
       created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.]\d{6}Z$/),
       expires_at: null,
+      oidc: null,
       value: expect.stringMatching(/^berth_[a-z0-9]{12}_[\w-]{43}$/),
     })
     expect((await stored(key.id))?.spec).toEqual({

@@ -35,7 +35,7 @@ import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import type { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import type { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
-import type { TokenVerifier } from "../../src/core/identity/oidc.ts"
+import type { TokenVerifier, WorkloadVerifier } from "../../src/core/identity/oidc.ts"
 import { capsIn } from "../../src/core/identity/projects.ts"
 import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
@@ -117,6 +117,8 @@ export interface ReplicaOptions {
   sealingNamespace?: string
   /** Verifier of tokens; default: none, so every token is rejected. */
   tokens?: TokenVerifier
+  /** Verifier of tokens that stand for keys; default: none. */
+  workloads?: WorkloadVerifier
   /** Offers, and the accounts that pay for them; default: the shipped price list, and no accounts. */
   market?: { offers: Offers; launchAccounts: LaunchAccounts }
   /** Discovery of resources in accounts; default: finds nothing. */
@@ -213,6 +215,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
       commands: (token) => joinCommands({ gatewayUrl: "https://berth.example.com", image: "berth:test", token }),
     },
     tokens: options.tokens,
+    workloads: options.workloads,
     identity: options.identity,
     consoleFolder: options.consoleFolder,
     codeExchange: options.codeExchange,

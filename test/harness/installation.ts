@@ -44,6 +44,8 @@ export interface InstallationOptions {
   logs?: FacadeConfig["logs"]
   /** True: developers may open sessions into running containers. */
   sessions?: boolean
+  /** Issuers whose tokens keys may trust. Default: none. */
+  workloadIssuers?: FacadeConfig["workloadIssuers"]
 }
 
 /** File that opens the gate. A signal could arrive before the shell's trap is set. */
@@ -78,6 +80,7 @@ export class Installation {
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
   readonly #sessions: boolean
+  readonly #workloadIssuers: FacadeConfig["workloadIssuers"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
   #url = "http://127.0.0.1:0"
@@ -98,7 +101,8 @@ export class Installation {
     }
   }
 
-  private constructor({ name, kubeconfig, runtime, logs, sessions = false }: InstallationOptions, folder: string) {
+  private constructor(options: InstallationOptions, folder: string) {
+    const { name, kubeconfig, runtime, logs, sessions = false, workloadIssuers } = options
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
@@ -106,6 +110,7 @@ export class Installation {
     this.#kubeconfig = kubeconfig
     this.#sessions = sessions
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
+    this.#workloadIssuers = workloadIssuers
     this.client = connect({ kubeconfig })
     const logger = silentLogger
     this.jobs = new Reflector({ client: this.client, resource: JOBS, namespace: this.namespace, logger })
@@ -161,6 +166,7 @@ export class Installation {
       project: this.namespace,
       logs: this.#logs,
       sessions: this.#sessions,
+      ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
     })
     const { url } = await program.ready<{ url: string }>()
     await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)

@@ -90,13 +90,14 @@ needing(missing).describe("a rehearsed release", { timeout: 1_200_000 }, () => {
 
   it("has every file of a tag, with checksums and provenance of the very files, signed", async () => {
     const program = [`berth-${version}-bundle.tar.gz`, `berth-dev-cli-${version}.tgz`, `berth-${version}.tgz`]
+    const python = [`berth_jobs-${version}-py3-none-any.whl`, `berth_jobs-${version}.tar.gz`]
     const others = ["berth-packages.spdx.json", "crds.yaml", "images.txt", "install.yaml", "notes.md"]
     const documents = ["SHA256SUMS", "SHA256SUMS.sigstore.json", "cosign.pub", "provenance.sigstore.json"]
-    expect((await readdir(files)).sort()).toEqual([...program, ...others, ...documents].sort())
+    expect((await readdir(files)).sort()).toEqual([...program, ...python, ...others, ...documents].sort())
     await run("sha256sum", ["--check", "--strict", "SHA256SUMS"], { cwd: files })
     const of = (name: string) => readFile(join(files, name), "utf8")
     const sums = await of("SHA256SUMS")
-    expect(sums.match(/\S+$/gm)).toEqual([...program, ...others].sort())
+    expect(sums.match(/\S+$/gm)).toEqual([...program, ...python, ...others].sort())
     const key = await of("cosign.pub")
     verifiedBy(key, await of("SHA256SUMS.sigstore.json"), Buffer.from(sums))
     const { subject } = verifiedBy(key, await of("provenance.sigstore.json")) as {

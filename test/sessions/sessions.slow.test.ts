@@ -143,7 +143,7 @@ engineNeeded.describe("sessions", () => {
   })
 
   engineNeeded.it("reach a port through any replica, and go on after the one that held the session was killed", async () => {
-    await runningJob("server", "nc -lk -p 8080 -e cat &")
+    await runningJob("server", "nc -ll -p 8080 -e cat &")
     const { program, url } = await berth.startReplica()
     await using balancer = await Balancer.start([url])
     const forward = start(["forward", "server", "0:8080"], { ...environment, BERTH_URL: balancer.url })

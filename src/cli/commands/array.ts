@@ -329,11 +329,12 @@ export function toArrayBody(job: JobSubmission, settings: ArraySettings): Schema
 
 /** Creates an array, and follows it unless it is detached. */
 export async function submitArray(
-  call: Call<LeaveFlags & { detach?: boolean }>,
+  call: Call<LeaveFlags & { detach?: boolean; idempotencyKey?: string }>,
   client: BerthClient,
   body: Schemas["ArrayCreation"],
 ): Promise<number> {
-  const { name } = (await readBody(client.api.POST("/arrays", { body: body as never }))) as ArrayRecord
+  const params = { header: defined({ "Idempotency-Key": call.options.idempotencyKey }) }
+  const { name } = (await readBody(client.api.POST("/arrays", { params, body: body as never }))) as ArrayRecord
   call.remember({ kind: "array", name })
   if (call.options.detach !== true) return followArray(call, client, name)
   call.terminal.progress(`Created the array ${name}. Follow it: berth array wait ${name}`)

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs"
 import { type Command, Option } from "commander"
 import { type ArrayPlan, type BerthClient, type JobPlan, type JobSubmission, readBody } from "../../client/client.ts"
+import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Call, type Commands, collectOption } from "../command.ts"
@@ -40,6 +41,7 @@ interface SubmitFlags extends FollowFlags {
   detach?: boolean
   yes?: boolean
   dryRun?: boolean
+  idempotencyKey?: string
 }
 
 type RunFlags = FileFlags & ArrayFlags & SubmitFlags
@@ -150,6 +152,7 @@ function submitOptions(): Option[] {
     cancelOption(),
     timestampsOption(),
     new Option("--dry-run", "only show the plan, as berth plan does"),
+    new Option("--idempotency-key <key>", "submit once: the same key and job again follow what was submitted first"),
   ]
 }
 
@@ -231,12 +234,15 @@ function submitPrepared(call: Call<SubmitFlags>, prepare: () => Promise<Prepared
 }
 
 /** Returns the array that the flags describe; undefined without --array. @throws Failure */
-function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmission): ArraySettings | undefined {
+function arrayIn(
+  { array, parallelism, maxFailed, idempotencyKey }: ArrayFlags & SubmitFlags,
+  job: JobSubmission,
+): ArraySettings | undefined {
   if (array === undefined) {
     if (parallelism === undefined && maxFailed === undefined) return undefined
     throw usageError("--parallelism and --max-failed need --array.")
   }
-  const name = job.name ?? arrayName(job.namePrefix ?? "array")
+  const name = job.name ?? arrayName(job.namePrefix ?? "array", idempotencyKey)
   return {
     ...{ name, ...parseArrayShape(array) },
     ...(parallelism !== undefined && { parallelism: wholeNumber("--parallelism", parallelism) }),
@@ -247,13 +253,18 @@ function arrayIn({ array, parallelism, maxFailed }: ArrayFlags, job: JobSubmissi
 /** Shows the plan, asks, submits, and follows the job or the array unless it is detached. */
 async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, prepared: Prepared): Promise<number> {
   const { terminal } = call
-  const { detach } = call.options
+  const { detach, idempotencyKey } = call.options
   const { job, packed, array } = prepared
-  const plan = await planFor(client, prepared)
-  await agreedTo(call, plan, job)
+  const plan = await planFor(client, prepared).catch((error: unknown) => {
+    // A repetition: the name is that of the first submission, or the request below has the conflict again.
+    if (idempotencyKey !== undefined && error instanceof ApiError && error.status === 409) return undefined
+    throw error
+  })
+  if (plan !== undefined) await agreedTo(call, plan, job)
   if (packed !== undefined) terminal.progress(await uploadFolder(client, packed))
   if (array !== undefined) return submitArray(call, client, toArrayBody(job, array))
-  const created = await readBody(client.api.POST("/jobs", { body: job }))
+  const params = { header: defined({ "Idempotency-Key": idempotencyKey }) }
+  const created = await readBody(client.api.POST("/jobs", { params, body: job }))
   const { name } = created as { name: string }
   call.remember({ kind: "job", name })
   if (detach !== true) return attach(call, client, name)
@@ -263,8 +274,8 @@ async function submitAndAttach(call: Call<SubmitFlags>, client: BerthClient, pre
   return 0
 }
 
-function priceText(plan: Plan): string {
-  const { estimated_cost } = plan
+function priceText(plan: Plan | undefined): string {
+  const estimated_cost = plan?.estimated_cost ?? null
   return estimated_cost === null ? "" : `, for about ${usdText(estimated_cost)}`
 }
 

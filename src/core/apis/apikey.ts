@@ -3,7 +3,18 @@ import { findCondition } from "./conditions.ts"
 import { LIMITS } from "./field-limits.ts"
 import { AGE_COLUMN, defineKind, nameRules } from "./kind.ts"
 import { GROUP, type KubeObject, type Stored } from "./meta.ts"
-import { ALLOWED, ConditionList, immutable, ObservedGeneration, SENSITIVE, StringEnum, Text, Time } from "./schema.ts"
+import {
+  ALLOWED,
+  type CelRule,
+  ConditionList,
+  immutable,
+  MapSchema,
+  ObservedGeneration,
+  SENSITIVE,
+  StringEnum,
+  Text,
+  Time,
+} from "./schema.ts"
 
 /** Project roles of the REST contract, from the least to the most rights. */
 export const ROLES = ["viewer", "developer", "admin"] as const
@@ -13,6 +24,57 @@ export type Role = (typeof ROLES)[number]
 export function roleAllows(role: Role, needed: Role): boolean {
   return ROLES.indexOf(role) >= ROLES.indexOf(needed)
 }
+
+/**
+ * Claims that say whose a token is. A token of any repository has the others, such as `ref`: alone, they would admit every
+ * user of the issuer. GitHub: https://docs.github.com/actions/reference/security/oidc, GitLab:
+ * https://docs.gitlab.com/ci/secrets/id_token_authentication/
+ */
+export const IDENTIFYING_CLAIMS = ["sub", "repository", "repository_id", "project_path", "project_id"] as const
+
+/** Sentence about claims without one of IDENTIFYING_CLAIMS. */
+export const MUST_IDENTIFY = `claims must have one of ${IDENTIFYING_CLAIMS.join(", ")}: the others are in the tokens of any user of the issuer`
+
+const IDENTIFIES: CelRule = {
+  rule: `self.claims.exists(claim, claim in [${IDENTIFYING_CLAIMS.map((claim) => `'${claim}'`).join(", ")}])`,
+  message: MUST_IDENTIFY,
+}
+
+/** Tokens that stand for a key. */
+export const TrustedTokensSchema = Type.Object(
+  {
+    issuer: Type.String({
+      maxLength: 256,
+      pattern: "^https?://[^#\\x00-\\x20\\x7f]+$",
+      description: "Issuer of the tokens, as in their claim iss. The installation must allow it.",
+      [ALLOWED]: "an issuer's URL, such as https://token.actions.githubusercontent.com",
+    }),
+    claims: MapSchema(
+      Type.String({
+        minLength: 1,
+        maxLength: 256,
+        pattern: "^[^*\\x00-\\x1f\\x7f]+$",
+        [ALLOWED]: "the claim's whole value, without * and control characters: Berth compares it exactly",
+      }),
+      {
+        keys: {
+          minLength: 1,
+          maxLength: 64,
+          pattern: "^[A-Za-z0-9_]+$",
+          allowed: "1 to 64 letters, digits and _",
+        },
+        minProperties: 1,
+        maxProperties: 16,
+        description: "Claims that a token must have, each with exactly this text.",
+      },
+    ),
+  },
+  {
+    description: "Tokens that stand for the key, such as those of a CI system. Default: none.",
+    "x-kubernetes-validations": [IDENTIFIES],
+  },
+)
+export type TrustedTokens = Static<typeof TrustedTokensSchema>
 
 export const ApiKeySpecSchema = Type.Object(
   {
@@ -31,8 +93,9 @@ export const ApiKeySpecSchema = Type.Object(
       [SENSITIVE]: true,
     }),
     expiresAt: Type.Optional(Time("Time at which the key expires. Default: never.")),
+    oidc: Type.Optional(TrustedTokensSchema),
   },
-  { "x-kubernetes-validations": [immutable(["keyId", "tokenHash"])] },
+  { "x-kubernetes-validations": [immutable(["keyId", "tokenHash", "oidc"])] },
 )
 export type ApiKeySpec = Static<typeof ApiKeySpecSchema>
 

@@ -63,6 +63,7 @@ export interface KeyRule {
 
 export interface MapOptions {
   keys: KeyRule
+  minProperties?: number
   maxProperties: number
   description: string
   [keyword: `x-${string}`]: unknown

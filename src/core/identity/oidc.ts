@@ -21,6 +21,23 @@ export interface TokenVerifierOptions {
   clock: Clock
 }
 
+/** Issuer of tokens that stand for keys, such as that of a CI system. No person signs in there. */
+export interface WorkloadIssuer {
+  /** URL of the issuer, exactly as in the tokens' `iss`. */
+  issuer: string
+  /** The `aud` of tokens for this installation. A token that is meant for another service is rejected. */
+  audience: string
+}
+
+/** Program with a token, as its issuer describes it. */
+export interface Workload {
+  issuer: string
+  /** Claims that are texts. */
+  claims: Readonly<Record<string, string>>
+  /** Time at which the token expires. */
+  expiresAt: string | undefined
+}
+
 /** User, as the issuer describes them. */
 export interface User {
   /** Id from issuer and subject, which memberships name. */
@@ -55,22 +72,17 @@ const DISCOVERY_MAX_BYTES = 256 * 1024
 
 /** Finds the user of a bearer token of a trusted issuer (OpenID Connect Discovery 1.0, RFC 7519, RFC 8725). */
 export class TokenVerifier {
-  readonly #options: TokenVerifierOptions
-  readonly #keys: ReadonlyMap<string, () => Promise<JWTVerifyGetKey>>
+  readonly #tokens: Tokens<TrustedIssuer>
 
-  constructor(options: TokenVerifierOptions) {
-    this.#options = options
-    for (const { issuer } of options.issuers) checkAddress(issuer, "the issuer")
-    this.#keys = new Map(
-      options.issuers.map(({ issuer }) => [issuer, keptFor(DISCOVERY_SECONDS, options.clock, () => keySetOf(issuer))]),
-    )
+  constructor({ issuers, clock }: TokenVerifierOptions) {
+    this.#tokens = new Tokens(issuers, ({ audience, consoleAudience = audience }) => [audience, consoleAudience], clock)
   }
 
   /** Returns the token's user, or undefined if the token is invalid for any reason. @throws IssuerUnavailable */
   async verify(token: string): Promise<User | undefined> {
-    const trusted = this.#options.issuers.find(({ issuer }) => issuer === claimedIssuer(token))
+    const trusted = this.#tokens.issuerOf(token)
     if (trusted === undefined) return undefined
-    const payload = await this.#payload(token, trusted)
+    const payload = await this.#tokens.payload(token, trusted)
     if (payload === undefined) return undefined
     const { sub, exp, email, email_verified: isVerified } = payload
     if (sub === undefined || sub === "") return undefined
@@ -84,18 +96,70 @@ export class TokenVerifier {
       ...(trouble && { groupsTrouble: trouble }),
     }
   }
+}
 
-  async #payload(token: string, trusted: TrustedIssuer): Promise<JWTPayload | undefined> {
-    const { issuer, audience, consoleAudience = audience } = trusted
+/** Finds the program that a token of a CI system's issuer describes. It is never a user. */
+export class WorkloadVerifier {
+  readonly #tokens: Tokens<WorkloadIssuer>
+
+  constructor({ issuers, clock }: { issuers: readonly WorkloadIssuer[]; clock: Clock }) {
+    this.#tokens = new Tokens(issuers, ({ audience }) => [audience], clock)
+  }
+
+  /** Returns the issuer that a token names, if it is one of these. The token is not verified yet. */
+  issuerOf(token: string): WorkloadIssuer | undefined {
+    return this.#tokens.issuerOf(token)
+  }
+
+  /** Returns the token's workload, or undefined if the token is invalid for any reason. @throws IssuerUnavailable */
+  async verify(token: string, trusted: WorkloadIssuer): Promise<Workload | undefined> {
+    const payload = await this.#tokens.payload(token, trusted)
+    if (payload === undefined) return undefined
+    const { exp } = payload
+    const claims = Object.entries(payload).filter((claim): claim is [string, string] => typeof claim[1] === "string")
+    return {
+      issuer: trusted.issuer,
+      claims: Object.fromEntries(claims),
+      expiresAt: exp === undefined ? undefined : timestamp(new Date(exp * 1000)),
+    }
+  }
+}
+
+/** Verifies the tokens of some issuers. */
+class Tokens<Issuer extends { issuer: string }> {
+  readonly #issuers: readonly Issuer[]
+  readonly #audiencesOf: (issuer: Issuer) => string[]
+  readonly #clock: Clock
+  readonly #keys: ReadonlyMap<string, () => Promise<JWTVerifyGetKey>>
+
+  constructor(issuers: readonly Issuer[], audiencesOf: (issuer: Issuer) => string[], clock: Clock) {
+    this.#issuers = issuers
+    this.#audiencesOf = audiencesOf
+    this.#clock = clock
+    for (const { issuer } of issuers) checkAddress(issuer, "the issuer")
+    this.#keys = new Map(
+      issuers.map(({ issuer }) => [issuer, keptFor(DISCOVERY_SECONDS, clock, () => keySetOf(issuer))]),
+    )
+  }
+
+  /** Returns the issuer that a token claims, if it is one of these. Only use: to choose what checks the token. */
+  issuerOf(token: string): Issuer | undefined {
+    const claimed = claimedIssuer(token)
+    return this.#issuers.find(({ issuer }) => issuer === claimed)
+  }
+
+  /** Returns the claims of a valid token; undefined for any other. @throws IssuerUnavailable */
+  async payload(token: string, trusted: Issuer): Promise<JWTPayload | undefined> {
+    const { issuer } = trusted
     try {
       const keys = await this.#keys.get(issuer)?.()
       if (keys === undefined) return undefined
       const { payload } = await jwtVerify(token, keys, {
         issuer,
-        audience: [audience, consoleAudience],
+        audience: this.#audiencesOf(trusted),
         algorithms: ALGORITHMS,
         clockTolerance: CLOCK_SKEW_SECONDS,
-        currentDate: this.#options.clock.now(),
+        currentDate: this.#clock.now(),
         requiredClaims: ["sub", "exp"],
       })
       return payload
@@ -107,7 +171,7 @@ export class TokenVerifier {
   }
 }
 
-/** Returns the issuer that a token claims. Only use: to choose the keys that check the token. */
+/** Returns the issuer that a token claims. */
 function claimedIssuer(token: string): string | undefined {
   try {
     return decodeJwt(token).iss

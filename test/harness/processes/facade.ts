@@ -1,6 +1,7 @@
 import { LOCAL_REGION, localOffers } from "../../../dev/local-cloud/offers.ts"
 import { startFacade } from "../../../src/api/main.ts"
 import { connect } from "../../../src/connect.ts"
+import type { WorkloadIssuer } from "../../../src/core/identity/oidc.ts"
 import { createLogger } from "../../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../../src/market/catalogue/offers.ts"
 import { configuration, ready, stopSignal } from "./entry.ts"
@@ -15,6 +16,8 @@ export interface FacadeConfig {
   project: string
   sessions: boolean
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }
+  /** Issuers whose tokens keys may trust. Default: none. */
+  workloadIssuers?: WorkloadIssuer[]
 }
 
 const { project, logs, ...config } = configuration<FacadeConfig>()

@@ -81,7 +81,7 @@ export class Keys {
 
   /**
    * Creates a key. Waits until its machine user has its rights, so that the key works when the caller gets it. Only
-   * this response has the value.
+   * this response has the value. It is empty if tokens stand for the key: then no caller ever has the value of the hash.
    * @throws Problem 409 name in use or Idempotency-Key used; 503 if the machine user is not ready in time or its state
    * is unknown. In this case the key is deleted, or the problem names it.
    */
@@ -95,7 +95,7 @@ export class Keys {
     const key = await this.#bound(created).catch((error: unknown) => this.#discard(created, error))
     if (key !== undefined) {
       await this.#inForce(key)
-      return { key, value }
+      return { key, value: wanted.oidc === undefined ? value : "" }
     }
     const detail = "The key was not created, because its machine user was not ready in time: try again."
     return this.#discard(created, unavailable(detail, 5))

@@ -6,7 +6,7 @@ import { checkedBody, created, declareBody, json, noContent, record, routeDeclar
 import { SORTING } from "../../sorting.ts"
 import type { Keys } from "./keys.ts"
 import { KeyCreatedSchema, KeyItemSchema, KeyRecordSchema, KeySubmissionSchema, KeyUpdateSchema } from "./schema.ts"
-import { checkKey, toKeyItem, toKeyRecord, type WantedKey } from "./translate.ts"
+import { checkKey, IDENTITY, toKeyItem, toKeyRecord, type WantedKey } from "./translate.ts"
 
 export interface KeyServices {
   keysOf: (principal: Principal) => Keys
@@ -19,6 +19,7 @@ const RECORD = {
   role: "developer",
   created_at: "2026-01-02T10:00:00Z",
   expires_at: "2031-01-31T11:00:00Z",
+  oidc: null,
 }
 
 const KEY = namedSchema("KeyRecord", KeyRecordSchema, RECORD)
@@ -31,6 +32,7 @@ const LIST = pageSchema("KeyList", "keys", namedSchema("KeyItem", KeyItemSchema)
 const SUBMISSION = checkedBody<WantedKey, Principal, KeyServices>("KeySubmission", KeySubmissionSchema, {
   what: "The key",
   example: { name: "build", role: "developer", expires_at: "2031-01-31T12:00:00+01:00" },
+  rules: [IDENTITY],
   check: (value, { services }) => {
     const checked = checkKey(value, services.clock.now())
     return "errors" in checked ? checked : { body: checked.wanted }

@@ -1,6 +1,6 @@
 import Type, { type Static } from "typebox"
-import { ROLES, type Role } from "../../../core/apis/apikey.ts"
-import { AnyTime, StringEnum } from "../../../core/apis/schema.ts"
+import { ROLES, type Role, type TrustedTokens, TrustedTokensSchema } from "../../../core/apis/apikey.ts"
+import { AnyTime, COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, ignoredConditions, OWN_TROUBLES } from "../../../core/records/conditions.ts"
 import type { PageOf } from "../../http/json-schema.ts"
 import { nameSchema } from "../../names.ts"
@@ -19,6 +19,7 @@ export const KeySubmissionSchema = Type.Object({
   name: nameSchema("key"),
   role: StringEnum(ROLES, { description: "Role of the key." }),
   expires_at: Type.Optional(ExpirySchema),
+  oidc: Type.Optional(TrustedTokensSchema),
 })
 export type KeySubmission = Static<typeof KeySubmissionSchema>
 
@@ -31,6 +32,16 @@ const record = {
     type: ["string", "null"],
     format: "date-time",
     description: "Null: the key never expires.",
+  }),
+  oidc: Type.Unsafe<TrustedTokens | null>({
+    [COMPONENT]: "TrustedTokensRecord",
+    type: ["object", "null"],
+    required: ["issuer", "claims"],
+    properties: {
+      issuer: Type.String(),
+      claims: { type: "object", additionalProperties: { type: "string" } },
+    },
+    description: "Tokens that stand for the key. Null: none.",
   }),
   conditions: conditionsField(OWN_TROUBLES),
 }
@@ -48,6 +59,7 @@ export const KeyUpdateSchema = Type.Object({
   name: Repeated(record.name),
   created_at: Repeated(record.created_at),
   expires_at: Repeated(record.expires_at),
+  oidc: Repeated(record.oidc),
   conditions: ignoredConditions(),
 })
 export type KeyUpdate = Static<typeof KeyUpdateSchema>
@@ -59,7 +71,7 @@ export type KeyRecord = Static<typeof KeyRecordSchema>
 /** Response of POST /keys, the only response with the value. */
 export const KeyCreatedSchema = Type.Object({
   ...record,
-  value: Type.String({ description: "Value of the key. Only this response contains it." }),
+  value: Type.String({ description: "Value of the key. Only this response contains it. Empty: tokens stand for it." }),
 })
 export type KeyCreated = Static<typeof KeyCreatedSchema>
 

@@ -1,5 +1,13 @@
-import { API_KEY, type Role, type StoredApiKey } from "../../../core/apis/apikey.ts"
+import {
+  API_KEY,
+  IDENTIFYING_CLAIMS,
+  MUST_IDENTIFY,
+  type Role,
+  type StoredApiKey,
+  type TrustedTokens,
+} from "../../../core/apis/apikey.ts"
 import { creationTimeOf } from "../../../core/apis/creation-times.ts"
+import { defined } from "../../../core/apis/defined.ts"
 import { ANNOTATIONS, API_VERSION } from "../../../core/apis/meta.ts"
 import { fromMetadataName, toMetadataName } from "../../../core/apis/names.ts"
 import { findErrors } from "../../../core/apis/validate.ts"
@@ -15,17 +23,23 @@ export interface WantedKey {
   role: Role
   /** RFC 3339 in UTC. */
   expiresAt: string | undefined
+  /** Tokens that stand for the key, which then has no value. */
+  oidc?: TrustedTokens | undefined
 }
 
 /** Checks a parsed body of POST /keys. Returns the wanted key, or all errors. */
 export function checkKey(body: unknown, now: Date): { wanted: WantedKey } | Refused<WantedKey> {
-  const result = checked<KeySubmission, Date>(body, { schema: KeySubmissionSchema, rules: [EXPIRY], context: now })
+  const result = checked<KeySubmission, Date>(body, {
+    schema: KeySubmissionSchema,
+    rules: [EXPIRY, IDENTITY],
+    context: now,
+  })
   if (!("errors" in result)) return { wanted: wantedOf(result.body) }
   const { errors, once } = result
   return { errors, ...(once !== undefined && { once: wantedOf(once) }) }
 }
 
-function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
+function wantedOf({ name, role, expires_at, oidc }: KeySubmission): WantedKey {
   // Every name that the schema allows has a metadata.name.
   const metadataName = toMetadataName(name) ?? name
   return {
@@ -33,7 +47,21 @@ function wantedOf({ name, role, expires_at }: KeySubmission): WantedKey {
     metadataName,
     role,
     expiresAt: typeof expires_at === "string" ? inUtc(expires_at.toUpperCase()) : undefined,
+    oidc,
   }
+}
+
+/** Rule of the kind that only the API server knows: IDENTIFYING_CLAIMS. */
+export const IDENTITY: Rule = {
+  keywords: {
+    "/properties/oidc/properties/claims": { anyOf: IDENTIFYING_CLAIMS.map((claim) => ({ required: [claim] })) },
+  },
+  errors: ({ oidc }) => {
+    const claims = (oidc as { claims?: unknown } | undefined | null)?.claims
+    if (typeof claims !== "object" || claims === null) return []
+    if (IDENTIFYING_CLAIMS.some((claim) => Object.hasOwn(claims, claim))) return []
+    return [{ pointer: "/oidc/claims", detail: `oidc.${MUST_IDENTIFY}` }]
+  },
 }
 
 const EXPIRY: Rule<Date> = {
@@ -73,7 +101,7 @@ export function toApiKey(
   metadata: { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> }
 } {
   const { namespace, keyId, tokenHash, createdAt, idempotencyKey } = identity
-  const { metadataName, role, expiresAt } = wanted
+  const { metadataName, role, expiresAt, oidc } = wanted
   const { labels, annotations } = idempotencyMarks(idempotencyKey === undefined ? undefined : { key: idempotencyKey })
   return {
     apiVersion: API_VERSION,
@@ -84,7 +112,7 @@ export function toApiKey(
       labels,
       annotations: { [ANNOTATIONS.createdAt]: createdAt, ...annotations },
     },
-    spec: { role, keyId, tokenHash, ...(expiresAt !== undefined && { expiresAt }) },
+    spec: { role, keyId, tokenHash, ...defined({ expiresAt, oidc }) },
   }
 }
 
@@ -97,6 +125,7 @@ export function toKeyRecord(key: StoredApiKey): KeyRecord {
     role: spec.role,
     created_at: creationTimeOf(key),
     expires_at: spec.expiresAt === undefined ? null : inUtc(spec.expiresAt),
+    oidc: spec.oidc ?? null,
     ...ownTroubles(key),
   }
 }
