@@ -300,21 +300,25 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, arrayRoutes(settings.clouds), guard, ofArrays)
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
-  const ofWebhooks = { webhooksOf: webhooksIn(ofSealed), privateReceivers: dependencies.sending.privateTargets }
-  mount(router, webhookRoutes, guard, ofWebhooks)
-  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
+  mountWebhooks(router, guard, ofSealed)
   mount(router, machineRoutes, guard, machineParts(ofSealed, limits.project))
   mount(router, offerRoutes(settings.clouds), guard, offerParts(dependencies, ofJobs))
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
   mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
-  mount(router, sessionRoutes, guard, { jobsOf, hub: dependencies.sessions, launchesOf: ofJobs.launchesOf })
+  mount(router, sessionRoutes, guard, { ...ofJobs, jobsOf, hub: dependencies.sessions })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
   docsRoutes(router)
   return router
+}
+
+function mountWebhooks(router: Router, guard: Guard<Principal>, parts: SealedParts): void {
+  const ofWebhooks = { webhooksOf: webhooksIn(parts), privateReceivers: parts.sending.privateTargets }
+  mount(router, webhookRoutes, guard, ofWebhooks)
+  mount(router, webhookTestRoutes, discoveryGuard(guard, callerLimits(parts.settings)), ofWebhooks)
 }
 
 /** Returns the parts of a project's collection that all kinds have. */

@@ -63,9 +63,8 @@ import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
 import type { JoinFacts } from "./resources/machines/machines.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
-import { SessionHub } from "./sessions/hub.ts"
-import { SessionLeases } from "./sessions/lease.ts"
-import { Upgrades } from "./sessions/upgrades.ts"
+import type { SessionHub } from "./sessions/hub.ts"
+import { SessionService } from "./sessions/service.ts"
 import { openStores, type Stores } from "./stores.ts"
 import { UsageTails } from "./usage/tails.ts"
 
@@ -123,22 +122,14 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
-  const sessions = sessionsCache && sessionParts(sessionsCache, parts)
-  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, sessions: sessions?.hub, shutdown: stop }
+  const sessions = new SessionService({ client, cache: sessionsCache, gateway: () => gateway.current, clock, logger })
+  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, sessions: sessions.hub, shutdown: stop }
   const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
-  const health = new Health()
-  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
-  health.addReadyCheck("installation", () => gateway.fault())
+  const health = healthOf(launches, gateway)
   const app = createFacade({
     ...{ client, caches: objects, launches: launches.store, statements: statements.store, heartbeatTimes },
-    ...stores,
-    usage,
-    sessions: sessions?.hub,
-    sealer,
-    gateway: gateway.handle,
-    health,
-    metrics,
+    ...{ ...stores, usage, sessions: sessions.hub, sealer, gateway: gateway.handle, health, metrics },
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock }),
     workloads: workloadIssuers && new WorkloadVerifier({ issuers: workloadIssuers, clock }),
     identity: parts.identity,
@@ -158,32 +149,31 @@ export async function startFacade(
   measureCaches(metrics, Object.values(caches))
   const operations = await serveOperations(options, health, metrics)
   const server = serverOf(app, gateway, metrics)
-  const upgrades = sessions && new Upgrades({ ...sessions, gateway: () => gateway.current, logger })
-  upgrades?.listenOn(server)
+  sessions.listenOn(server)
   const url = await listen(server, options)
-  sessions?.leases.setReplicaUrl(replicaUrl(url, options.replicaHost))
+  sessions.setAddress(url, options.replicaHost)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const uploads = { ...parts, caches: objects, store: stores.uploadStore, clock }
-  const runners = [
-    gateway,
-    writer,
-    ...(sessions === undefined ? [] : [sessions.hub]),
-    ...Object.values(caches),
-    ...Object.values(watches ?? {}),
-  ]
+  const runners = [gateway, writer, sessions, ...Object.values(caches), ...Object.values(watches ?? {})]
   const loops = [...runners.map((each) => each.run(ending.signal)), keepRemovingUploads(uploads, ending.signal)]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...stores }, ending.signal)
   const ended = untilAborted(stop).then(async () => {
     health.drain()
     endRetention()
-    sessions?.hub.close()
-    upgrades?.close()
+    sessions.close()
     await drain(server, DRAIN_SECONDS)
     ending.abort()
     await Promise.all(loops)
     await operations?.close()
   })
   return { url, metricsUrl: operations?.url, ended }
+}
+
+function healthOf(launches: Caches["launches"], gateway: AwaitedGateway): Health {
+  const health = new Health()
+  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
+  health.addReadyCheck("installation", () => gateway.fault())
+  return health
 }
 
 /** Returns the planner of jobs, which knows the lines that jobs wait in, the advisor, and the lookup of prices. */
@@ -265,19 +255,6 @@ function heartbeatWriter(
 }
 
 type HeartbeatSources = Pick<Caches, "launches" | "heartbeats"> & { heartbeatTimes: SharedHeartbeats }
-
-/** Returns the URL at which other replicas reach this one. @param own the one that it listens on */
-function replicaUrl(own: string, host: string | undefined): string {
-  if (host === undefined) return own
-  const { port } = new URL(own)
-  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`
-}
-
-/** Constructs what holds sessions into running containers. */
-function sessionParts(cache: NonNullable<Caches["sessions"]>, { client, logger }: FacadeParts) {
-  const leases = new SessionLeases({ client, cache, clock: systemClock })
-  return { leases, hub: new SessionHub({ leases, clock: systemClock, logger }) }
-}
 
 /** Constructs the memory of what runs use. */
 function usageTails(

@@ -142,29 +142,32 @@ engineNeeded.describe("sessions", () => {
     expect(code).toBe(5)
   })
 
-  engineNeeded.it("reach a port through any replica, and go on after the one that held the session was killed", async () => {
-    await runningJob("server", "nc -ll -p 8080 -e cat &")
-    const { program, url } = await berth.startReplica()
-    await using balancer = await Balancer.start([url])
-    const forward = start(["forward", "server", "0:8080"], { ...environment, BERTH_URL: balancer.url })
-    await forward.printed("is port 8080 of server")
-    // The second replica holds the session. Connections come to both, and the agent's to the first one only.
-    balancer.targets = [berth.url, url]
-    const port = Number(/127\.0\.0\.1:(\d+)/.exec(forward.out())?.[1])
-    const echoed = await Promise.all(Array.from({ length: 10 }, (_, index) => echo(port, `${index}`)))
-    expect(echoed.map(({ text }) => text)).toEqual(Array.from({ length: 10 }, (_, index) => `${index}`))
-    for (const { socket } of echoed.slice(1)) socket.destroy()
-    expect(await sessionsOf("server")).toHaveLength(1)
-    await program.kill()
-    balancer.targets = [berth.url]
-    await once(echoed[0]?.socket as Socket, "close")
-    const again = await echo(port, "again")
-    expect(again.text).toBe("again")
-    again.socket.destroy()
-    expect(forward.err()).toContain("The connection has ended")
-    forward.interrupt()
-    expect((await forward.ended).code).toBe(130)
-  })
+  engineNeeded.it(
+    "reach a port through any replica, and go on after the one that held the session was killed",
+    async () => {
+      await runningJob("server", "nc -ll -p 8080 -e cat &")
+      const { program, url } = await berth.startReplica()
+      await using balancer = await Balancer.start([url])
+      const forward = start(["forward", "server", "0:8080"], { ...environment, BERTH_URL: balancer.url })
+      await forward.printed("is port 8080 of server")
+      // The second replica holds the session. Connections come to both, and the agent's to the first one only.
+      balancer.targets = [berth.url, url]
+      const port = Number(/127\.0\.0\.1:(\d+)/.exec(forward.out())?.[1])
+      const echoed = await Promise.all(Array.from({ length: 10 }, (_, index) => echo(port, `${index}`)))
+      expect(echoed.map(({ text }) => text)).toEqual(Array.from({ length: 10 }, (_, index) => `${index}`))
+      for (const { socket } of echoed.slice(1)) socket.destroy()
+      expect(await sessionsOf("server")).toHaveLength(1)
+      await program.kill()
+      balancer.targets = [berth.url]
+      await once(echoed[0]?.socket as Socket, "close")
+      const again = await echo(port, "again")
+      expect(again.text).toBe("again")
+      again.socket.destroy()
+      expect(forward.err()).toContain("The connection has ended")
+      forward.interrupt()
+      expect((await forward.ended).code).toBe(130)
+    },
+  )
 
   engineNeeded.it("end within seconds of their key, and by request", async () => {
     const key = await makeKey(berth.client, berth.namespace, "developer", { name: "short" })
