@@ -79,7 +79,7 @@ export class Terminal {
     if (!stream.write(data)) await once(stream, "drain", { signal: this.#signal })
   }
 
-  /** Writes bytes of a program that has this terminal, or whose output goes to a file, unchanged. */
+  /** Writes bytes of a program that has this terminal, or whose output is a file, unchanged. */
   raw(stream: "stdout" | "stderr", data: Uint8Array): Promise<void> {
     return this.#send(stream, data)
   }

@@ -4866,7 +4866,7 @@ export interface components {
             opened_at: string;
             /** @description Path for a WebSocket (wss) with the subprotocols v5.channel.k8s.io and berth.session.<token>. Its messages are those of Kubernetes' remote commands: the first byte is the channel. */
             path: string;
-            /** @description Secret of this session. Nobody can read it again. */
+            /** @description Secret of this session. It is shown once. */
             token: string;
             /** @description Seconds without a byte after which it ends. */
             idle_seconds: number;

@@ -61,7 +61,7 @@ export interface Container {
   readonly startTime: string
   /** Environment with which it was started, as `NAME=value`. Absent: that of the order. */
   readonly env?: readonly string[]
-  /** Absent: nobody can enter it. */
+  /** Absent: a person can't enter it. */
   readonly entrance?: Entrance
   /** Yields the output from byte `from` on. Ends when the container has ended and all output was delivered. */
   output(from: number): AsyncIterable<Uint8Array>

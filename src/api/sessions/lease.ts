@@ -41,7 +41,7 @@ function indexed(value: string | undefined): string[] {
   return value === undefined ? [] : [value]
 }
 
-/** Seconds without renewal after which nobody holds a session. */
+/** Seconds without renewal after which no replica holds a session. */
 const LEASE_SECONDS = 15
 
 export function leaseName(id: string): string {

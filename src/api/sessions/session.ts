@@ -11,7 +11,7 @@ export const JOIN_SECONDS = 75
 /** Largest number of streams of a session at a time: a browser opens many connections to one port. */
 const MOST_STREAMS = 64
 
-/** Why a socket is closed, as codes of WebSockets (https://www.iana.org/assignments/websocket). */
+/** Codes with which a socket is closed (https://www.iana.org/assignments/websocket). */
 export const CLOSES = {
   done: 1000,
   restart: 1012,
@@ -110,7 +110,7 @@ export class Session {
   addStream(stream: number, agent: WebSocket): void {
     const waiting = this.#waiting.get(stream)
     if (waiting === undefined) {
-      closeSocket(agent, CLOSES.policy, "nobody waits for this stream")
+      closeSocket(agent, CLOSES.policy, "no client waits for this stream")
       return
     }
     this.#waiting.delete(stream)

@@ -20,7 +20,7 @@ const Size = Int({ minimum: 1, maximum: 10_000 })
 /** Size of a terminal. */
 export const TerminalSizeSchema = Type.Object({ columns: Size, rows: Size })
 
-/** What a session does in the container. Exactly one is present. */
+/** Command or port of a session. Exactly one is present. */
 export const SessionTargetSchema = Type.Object({
   exec: Type.Optional(
     Type.Object({

@@ -43,7 +43,7 @@ export const SessionOpenedSchema = Type.Object({
   path: Type.String({
     description: `Path for a WebSocket (wss) with the subprotocols ${SESSION_PROTOCOL} and berth.session.<token>. Its messages are those of Kubernetes' remote commands: the first byte is the channel.`,
   }),
-  token: Type.String({ description: "Secret of this session. Nobody can read it again." }),
+  token: Type.String({ description: "Secret of this session. It is shown once." }),
   idle_seconds: Type.Integer({ description: "Seconds without a byte after which it ends." }),
   max_seconds: Type.Integer({ description: "Seconds after which it ends at the latest." }),
 })
