@@ -413,6 +413,18 @@ const FACADE = {
     about: "false: the web console is not served at /console/ (default: true)",
     parse: trueOrFalse,
   },
+  sessions: {
+    flag: "--sessions <boolean>",
+    env: "BERTH_SESSIONS",
+    about:
+      "true: developers may run commands in the containers of running jobs, and reach their ports (default: false)",
+    parse: trueOrFalse,
+  },
+  replicaHost: {
+    flag: "--replica-host <address>",
+    env: "BERTH_REPLICA_HOST",
+    about: "address at which other replicas reach this one, for sessions (default: the one that it listens on)",
+  },
   defaultProject: {
     flag: "--default-project <name>",
     env: "BERTH_DEFAULT_PROJECT",

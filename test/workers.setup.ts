@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from "node:fs"
 import { join, relative } from "node:path"
 import { afterAll, beforeAll, expect } from "vitest"
 
-/** Tells continuous integration which test file this process runs now: what it uses is counted by file. */
+/** Says to continuous integration which test file this process runs now: what it uses is counted by file. */
 const folder = process.env["BERTH_WORKERS"]
 
 if (folder !== undefined) {

@@ -23,6 +23,8 @@ export async function whyUnfit(
   of: { isHostShared: boolean; signal: AbortSignal },
 ): Promise<string | undefined> {
   const { clock, dataDir, logger } = context
+  // What a person did there is not known. On a shared host only the container was open, and it is removed.
+  if (disk.state.entered === true && !of.isHostShared) return "a person was in the container by a session"
   try {
     await withinCleanSeconds(context, clean(context, disk, of))
     const full = of.isHostShared ? undefined : await whyTooFull(dataDir)

@@ -56,6 +56,8 @@ export interface AgentState {
   unflushed?: Finish
   /** True if the gateway has stored the finish. */
   finishStored: boolean
+  /** True once a person was in the container (sessions). */
+  entered?: boolean
   /** Present if the VM waits for another job after this one. */
   reuse?: { idleSeconds: number; isHostShared: boolean }
   /** RFC 3339 time from which it waits. Nothing of the job is left on the VM then. */

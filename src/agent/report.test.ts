@@ -32,7 +32,12 @@ describe("Reporter", () => {
     const logger = { info: () => {}, warn: () => {}, error: () => {}, debug: () => {} }
     makeDataDir(join(folder, "disk"))
     const disk = await Disk.open(join(folder, "disk"), { launch: "l", since: "2026-01-01T00:00:00Z" }, () => {})
-    const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve(undefined) }
+    const on = {
+      onRefused: () => {},
+      onSessions: () => Number.POSITIVE_INFINITY,
+      onStop: () => {},
+      beforeFinish: () => Promise.resolve(undefined),
+    }
     const meter = { points: [], stored: () => undefined }
     const reporter = new Reporter({ disk, meter, client, clock, logger, ...on }, 15)
     const stop = new AbortController()
@@ -74,7 +79,12 @@ describe("Reporter with usage", () => {
         stored = time
       },
     }
-    const on = { onRefused: () => {}, onStop: () => {}, beforeFinish: () => Promise.resolve(undefined) }
+    const on = {
+      onRefused: () => {},
+      onSessions: () => Number.POSITIVE_INFINITY,
+      onStop: () => {},
+      beforeFinish: () => Promise.resolve(undefined),
+    }
     const reporter = new Reporter({ disk, meter, client, clock, logger: silentLogger, ...on }, 15)
     const stop = new AbortController()
     const done = reporter.run(stop.signal)

@@ -23,6 +23,8 @@ export interface ReporterOptions {
   onRefused: (error: RefusedError) => void
   /** Called when the gateway wants the container stopped; may be called again. */
   onStop: () => void
+  /** Called with the open sessions of each answer. Returns the longest time until the next report, seconds. */
+  onSessions: (ids: readonly string[]) => number
   /** Called before each report with the finish. Returns what its message says about the log, if anything. */
   beforeFinish: () => Promise<string | undefined>
 }
@@ -72,14 +74,14 @@ export class Reporter {
 
   /** Returns undefined if the report was answered, else the delay before the next one, seconds. */
   async #report(tries: number): Promise<number | undefined> {
-    const { disk, client, logger, onRefused, onStop, beforeFinish } = this.#options
+    const { disk, client, logger, onRefused, onStop, onSessions, beforeFinish } = this.#options
     const note = this.#withFinish ? await beforeFinish() : undefined
     // Written before the report is sent, so that a number is never used twice.
     disk.update({ sequence: disk.state.sequence + 1 })
     const report = this.#compose(note)
     try {
       const answer = await client.report(report)
-      this.heartbeatSeconds = answer.heartbeatSeconds
+      this.heartbeatSeconds = Math.min(answer.heartbeatSeconds, onSessions(answer.sessions ?? []))
       this.#usage.answered(report, answer)
       if (report.finish !== undefined) disk.update({ finishStored: true })
       if (answer.desired === "stop") onStop()

@@ -27,6 +27,7 @@ const ENDED: Container = {
   remove: () => Promise.resolve(),
 }
 
+const NO_SESSIONS: RunOptions["sessions"] = { admitTo: () => () => undefined }
 const NO_METER: RunOptions["meter"] = { start: () => () => undefined, finish: () => undefined }
 
 interface Options {
@@ -91,6 +92,7 @@ async function run(
   const finish = await runToEnd({
     ...{ runtime, spool, stop, disk, clock: systemClock, logger: pino({ enabled: false }) },
     meter,
+    sessions: NO_SESSIONS,
     vm: { lifetimeSeconds: 3600 },
     order: Promise.resolve(ORDER),
     reorder: () => Promise.resolve(ORDER),

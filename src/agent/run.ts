@@ -11,6 +11,7 @@ import type { Disk } from "./disk.ts"
 import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
 import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
+import type { Sessions } from "./sessions/sessions.ts"
 import type { Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { idleText } from "./usage/idle-guard.ts"
@@ -42,6 +43,8 @@ export interface RunOptions {
   spool: Spool
   /** Measures the containers. */
   meter: Pick<Meter, "start" | "finish">
+  /** Lets people into the container while it runs. */
+  sessions: Pick<Sessions, "admitTo">
   clock: Clock
   logger: Logger
   /** Limits of the VM. */
@@ -280,13 +283,15 @@ async function superviseAttempt(
   options: RunOptions,
   container: Container,
 ): Promise<{ ended: Ended; stopped: StopCause | undefined; ignored: string | undefined }> {
-  const { stop, meter, runtime } = options
+  const { stop, meter, sessions, runtime } = options
   const enough = new AbortController()
   const output = copyOutput(options, container, enough.signal)
   const killing = endWhenStopped(options, container)
   const stopMeasuring = meter.start(container, runtime)
+  const stopAdmitting = sessions.admitTo(container)
   const ended = await container.wait()
   stopMeasuring()
+  stopAdmitting()
   // A container that ended by itself before a signal reached it has its own result.
   const stopped = (await killing.reached()) ? (stop.signal.reason as StopCause) : undefined
   killing.cancel()

@@ -15,6 +15,7 @@ import { type PreemptionNotice, preemptionNotice, shutdownNotice } from "./preem
 import { Reporter, Shipper } from "./report.ts"
 import { cutMessage, type LeaveCause, runToEnd, STOP_GRACE_SECONDS, type StopCause } from "./run.ts"
 import { RunError, type Runtime } from "./runtimes/runtime.ts"
+import { Sessions } from "./sessions/sessions.ts"
 import { DEFAULT_SPOOL_BYTES, Spool } from "./spool.ts"
 import { timer, waitUnlessAborted } from "./timers.ts"
 import { Meter } from "./usage/meter.ts"
@@ -48,6 +49,7 @@ export class Session {
   readonly #client: GatewayClient
   readonly #meter: Meter
   readonly #reporter: Reporter
+  readonly #sessions: Sessions
   /** Aborted with a StopCause when the container has to be stopped. */
   readonly #stop = new AbortController()
   /** Aborted when the VM is about to end, with the number of seconds that the container has. */
@@ -67,6 +69,11 @@ export class Session {
     this.#client = new GatewayClient(config, disk.keys, clock)
     const onIdle = (): void => this.#stop.abort("idle" satisfies StopCause)
     this.#meter = new Meter({ disk, clock, logger, sampleSeconds: context.sampleSeconds, onIdle })
+    this.#sessions = new Sessions({
+      ...{ config, keys: disk.keys, clock, logger },
+      onEntered: () => disk.update({ entered: true }),
+      onLost: () => this.#reporter.wake(),
+    })
     this.#reporter = new Reporter(
       {
         disk,
@@ -76,6 +83,7 @@ export class Session {
         logger,
         onRefused: (error) => this.#refused(error),
         onStop: () => this.#stop.abort("stop" satisfies StopCause),
+        onSessions: (ids) => this.#sessions.join(ids),
         beforeFinish: async () => {
           await this.#shipper?.drain()
           return this.#shipper?.missing
@@ -122,6 +130,7 @@ export class Session {
       if (runtime !== undefined && !isKept(this.#disk.state)) await this.#clear(runtime)
     } finally {
       this.#quit.abort()
+      this.#sessions.close()
       for (const cancel of this.#cancels) cancel()
       await this.#client.close()
       await Promise.all(this.#loops)
@@ -142,7 +151,17 @@ export class Session {
     const reorder = (): Promise<RunOrder> => this.#register(runtime.name)
     const signals = { stop: this.#stop, hurry: this.#hurry.signal }
     const fetchWorkdir = (workdir: Workdir, signal: AbortSignal) => this.#fetchWorkdir(workdir, signal)
-    const parts = { runtime, spool, order, reorder, fetchWorkdir, disk: this.#disk, meter: this.#meter, ...signals }
+    const parts = {
+      runtime,
+      spool,
+      order,
+      reorder,
+      fetchWorkdir,
+      disk: this.#disk,
+      meter: this.#meter,
+      sessions: this.#sessions,
+      ...signals,
+    }
     const finish = await runToEnd({ ...parts, vm: config, clock, logger, stopGraceSeconds, onChange })
     this.#loops.push(this.#meter.close())
     logger.info({ finish }, "the run has ended")

@@ -97,11 +97,13 @@ import { keyRoutes } from "./resources/keys/routes.ts"
 import { type JoinFacts, Machines } from "./resources/machines/machines.ts"
 import { type MachineServices, machineRoutes } from "./resources/machines/routes.ts"
 import { type OfferServices, offerRoutes } from "./resources/offers/routes.ts"
+import { sessionRoutes } from "./resources/sessions/routes.ts"
 import { MOST_UPLOADS, UPLOAD_SECONDS, uploadRoutes } from "./resources/uploads/routes.ts"
 import { Uploads } from "./resources/uploads/uploads.ts"
 import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts"
 import { Webhooks } from "./resources/webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./resources/whoami/routes.ts"
+import type { SessionHub } from "./sessions/hub.ts"
 import type { UploadStore } from "./uploads/store.ts"
 import type { UsageTails } from "./usage/tails.ts"
 
@@ -153,6 +155,8 @@ export interface FacadeDependencies {
   uploadStore: UploadStore
   /** Reader of what jobs use and used. */
   usage: Pick<UsageTails, "read">
+  /** Sessions into running containers. Absent: this installation allows none. */
+  sessions?: SessionHub | undefined
   /** Seals the credentials of connections. */
   sealer: Sealer
   /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
@@ -296,20 +300,25 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, arrayRoutes(settings.clouds), guard, ofArrays)
   mount(router, connectionRoutes, guard, { connectionsOf })
   mount(router, connectionCheckRoutes, discoveryGuard(guard, limits), { connectionsOf })
-  const ofWebhooks = { webhooksOf: webhooksIn(ofSealed), privateReceivers: dependencies.sending.privateTargets }
-  mount(router, webhookRoutes, guard, ofWebhooks)
-  mount(router, webhookTestRoutes, discoveryGuard(guard, limits), ofWebhooks)
+  mountWebhooks(router, guard, ofSealed)
   mount(router, machineRoutes, guard, machineParts(ofSealed, limits.project))
   mount(router, offerRoutes(settings.clouds), guard, offerParts(dependencies, ofJobs))
   mount(router, costRoutes, guard, costParts(dependencies, ofJobs))
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
   mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
+  mount(router, sessionRoutes, guard, { ...ofJobs, jobsOf, hub: dependencies.sessions })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
   docsRoutes(router)
   return router
+}
+
+function mountWebhooks(router: Router, guard: Guard<Principal>, parts: SealedParts): void {
+  const ofWebhooks = { webhooksOf: webhooksIn(parts), privateReceivers: parts.sending.privateTargets }
+  mount(router, webhookRoutes, guard, ofWebhooks)
+  mount(router, webhookTestRoutes, discoveryGuard(guard, callerLimits(parts.settings)), ofWebhooks)
 }
 
 /** Returns the parts of a project's collection that all kinds have. */

@@ -13,6 +13,7 @@ import type { StoredProject } from "../core/apis/project.ts"
 import type { StoredWebhook } from "../core/apis/webhook.ts"
 import { API_KEY_INDEXES } from "../core/identity/authenticate.ts"
 import { byNamespace, NAMESPACE_INDEX } from "../core/identity/catch-up.ts"
+import { IDENTITIES_NAMESPACE } from "../core/identity/machine-users.ts"
 import { ORGANIZATION_INDEXES } from "../core/identity/memberships.ts"
 import { PROJECT_OF_NAMESPACE } from "../core/identity/projects.ts"
 import type { PageIndexDefinition } from "../core/kube/page-index.ts"
@@ -38,6 +39,7 @@ import { isInLine, lineUp } from "../market/placement/line.ts"
 import { unavailable } from "./http/problem.ts"
 import { groupOf } from "./resources/jobs/groups.ts"
 import { JOB_NUMBERS } from "./resources/jobs/numbers.ts"
+import { SESSIONS_CACHE } from "./sessions/lease.ts"
 
 /** Part of a reflector that the façade needs. */
 export type Cache<T extends ApiObject> = Pick<Reflector<T>, "store" | "synced" | "onChange">
@@ -274,11 +276,14 @@ export const CACHE_OPTIONS: {
 /** Constructs the façade's caches. */
 export function facadeCaches(
   base: Pick<ReflectorOptions<StoredJob>, "client" | "logger">,
-  options: { systemNamespace: string; watchNamespace?: string | undefined },
+  options: { systemNamespace: string; watchNamespace?: string | undefined; sessions?: boolean | undefined },
 ) {
   const namespace = options.watchNamespace
   return {
     ...systemCaches(base, options),
+    ...(options.sessions === true && {
+      sessions: new Reflector({ ...base, ...SESSIONS_CACHE, namespace: IDENTITIES_NAMESPACE }),
+    }),
     jobs: new Reflector({ ...base, ...CACHE_OPTIONS.jobs, namespace }),
     cronJobs: new Reflector({ ...base, ...CACHE_OPTIONS.cronJobs, namespace }),
     jobArrays: new Reflector({ ...base, ...CACHE_OPTIONS.jobArrays, namespace }),

@@ -18,6 +18,7 @@ import { jobRoutes } from "./resources/jobs/routes.ts"
 import { keyRoutes } from "./resources/keys/routes.ts"
 import { machineRoutes } from "./resources/machines/routes.ts"
 import { offerRoutes } from "./resources/offers/routes.ts"
+import { sessionRoutes } from "./resources/sessions/routes.ts"
 import { uploadRoutes } from "./resources/uploads/routes.ts"
 import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts"
 import { whoAmIRoutes } from "./resources/whoami/routes.ts"
@@ -97,6 +98,7 @@ export function openApiDocument(clouds: readonly string[], { projectHosts = true
     ...costRoutes,
     ...adviceRoutes,
     ...idleRoutes,
+    ...sessionRoutes,
     ...uploadRoutes,
     ...whoAmIRoutes,
     ...accountRoutes,

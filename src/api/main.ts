@@ -63,6 +63,8 @@ import { plannedObstacle } from "./order.ts"
 import { pruneLogs } from "./resources/jobs/logs.ts"
 import type { JoinFacts } from "./resources/machines/machines.ts"
 import { keepRemovingUploads } from "./resources/uploads/retention.ts"
+import type { SessionHub } from "./sessions/hub.ts"
+import { SessionService } from "./sessions/service.ts"
 import { openStores, type Stores } from "./stores.ts"
 import { UsageTails } from "./usage/tails.ts"
 
@@ -112,7 +114,7 @@ export async function startFacade(
   const clock = systemClock
   const ending = new AbortController()
   const caches = facadeCaches({ client, logger }, options)
-  const { launches, statements, heartbeats, ...objects } = caches
+  const { launches, statements, heartbeats, sessions: sessionsCache, ...objects } = caches
   const stores = await openStores(options, logger)
   const sealer = storedKeysSealer(client, systemNamespace)
   const credentialsOf = liveCredentials(client, { ...caches, sealer, identityIssuer: parts.identity?.issuer })
@@ -120,20 +122,14 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
-  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, shutdown: stop }
+  const sessions = new SessionService({ client, cache: sessionsCache, gateway: () => gateway.current, clock, logger })
+  const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, sessions: sessions.hub, shutdown: stop }
   const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
-  const health = new Health()
-  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
-  health.addReadyCheck("installation", () => gateway.fault())
+  const health = healthOf(launches, gateway)
   const app = createFacade({
     ...{ client, caches: objects, launches: launches.store, statements: statements.store, heartbeatTimes },
-    ...stores,
-    usage,
-    sealer,
-    gateway: gateway.handle,
-    health,
-    metrics,
+    ...{ ...stores, usage, sessions: sessions.hub, sealer, gateway: gateway.handle, health, metrics },
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock }),
     workloads: workloadIssuers && new WorkloadVerifier({ issuers: workloadIssuers, clock }),
     identity: parts.identity,
@@ -153,21 +149,31 @@ export async function startFacade(
   measureCaches(metrics, Object.values(caches))
   const operations = await serveOperations(options, health, metrics)
   const server = serverOf(app, gateway, metrics)
+  sessions.listenOn(server)
   const url = await listen(server, options)
+  sessions.setAddress(url, options.replicaHost)
   const watches = catalogueWatches(offers, { client, systemNamespace, logger })
   const uploads = { ...parts, caches: objects, store: stores.uploadStore, clock }
-  const runners = [gateway, writer, ...Object.values(caches), ...Object.values(watches ?? {})]
+  const runners = [gateway, writer, sessions, ...Object.values(caches), ...Object.values(watches ?? {})]
   const loops = [...runners.map((each) => each.run(ending.signal)), keepRemovingUploads(uploads, ending.signal)]
   const endRetention = pruneLogs({ client, jobs: caches.jobs, logger, ...stores }, ending.signal)
   const ended = untilAborted(stop).then(async () => {
     health.drain()
     endRetention()
+    sessions.close()
     await drain(server, DRAIN_SECONDS)
     ending.abort()
     await Promise.all(loops)
     await operations?.close()
   })
   return { url, metricsUrl: operations?.url, ended }
+}
+
+function healthOf(launches: Caches["launches"], gateway: AwaitedGateway): Health {
+  const health = new Health()
+  health.addReadyCheck("launches", () => (launches.synced ? undefined : "not read yet"))
+  health.addReadyCheck("installation", () => gateway.fault())
+  return health
 }
 
 /** Returns the planner of jobs, which knows the lines that jobs wait in, the advisor, and the lookup of prices. */
@@ -267,7 +273,18 @@ function usageTails(
 function agentGateway(
   { systemNamespace, workdirMibPerMinute, projectLimits }: Options,
   { client, providers, logger }: FacadeParts,
-  { launches, machines, connections, credentialsOf, logStore, uploadStore, writer, usage, shutdown }: GatewaySources,
+  {
+    launches,
+    machines,
+    connections,
+    credentialsOf,
+    logStore,
+    uploadStore,
+    writer,
+    usage,
+    sessions,
+    shutdown,
+  }: GatewaySources,
 ): { gateway: AwaitedGateway; installation: () => string | undefined; bootstrapKey: () => Uint8Array | undefined } {
   let installation: Installation | undefined
   const gateway = new AwaitedGateway({
@@ -287,6 +304,7 @@ function agentGateway(
     ...defined({ workdirMibPerMinute }),
     heartbeats: writer,
     usage,
+    ...(sessions !== undefined && { sessionsOf: (launch) => sessions.idsOf(launch) }),
     shutdown,
     clock: systemClock,
     logger,
@@ -334,7 +352,13 @@ function registryProviders(providers: Providers): Record<string, RegistryProvide
 }
 
 type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
-  Stores & { credentialsOf: ReadCredentials; writer: HeartbeatWriter; usage: UsageTails; shutdown: AbortSignal }
+  Stores & {
+    credentialsOf: ReadCredentials
+    writer: HeartbeatWriter
+    usage: UsageTails
+    shutdown: AbortSignal
+    sessions: SessionHub | undefined
+  }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
 function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {

@@ -14,6 +14,8 @@ import { addContextCommands } from "./commands/contexts.ts"
 import { addCostCommand } from "./commands/cost.ts"
 import { addCronCommands } from "./commands/cron.ts"
 import { addDiscoverCommands } from "./commands/discover.ts"
+import { addExecCommand } from "./commands/exec.ts"
+import { addForwardCommand } from "./commands/forward.ts"
 import { addIdleCommands } from "./commands/idle.ts"
 import { addJobCommands } from "./commands/jobs.ts"
 import { addKeyCommands } from "./commands/keys.ts"
@@ -140,6 +142,8 @@ export function programOf(
   for (const option of globalOptions()) program.addOption(option)
   addRunCommands(commands, program)
   addAttachCommand(commands, program)
+  addExecCommand(commands, program)
+  addForwardCommand(commands, program)
   addPsCommand(commands, program)
   addTopCommand(commands, program)
   addJobCommands(commands, program)

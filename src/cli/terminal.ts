@@ -11,6 +11,15 @@ export interface Streams {
   stderr: NodeJS.WriteStream
 }
 
+/** Terminal of a person, while a program has all of it. */
+export interface Screen {
+  size: () => { columns: number; rows: number }
+  /** Lets every key through, also Ctrl-C. The returned function ends that. */
+  makeRaw: () => () => void
+  /** Calls back after each change of the size. The returned function ends that. */
+  onResize: (callback: () => void) => () => void
+}
+
 export type Style = "bold" | "dim" | "green" | "red" | "yellow" | "cyan"
 
 /** Log on its way to a terminal, in pieces. */
@@ -68,6 +77,40 @@ export class Terminal {
   async #send(name: "stdout" | "stderr", data: string | Uint8Array): Promise<void> {
     const stream = this.#streams[name]
     if (!stream.write(data)) await once(stream, "drain", { signal: this.#signal })
+  }
+
+  /** Writes bytes of a program that has this terminal, or whose output is a file, unchanged. */
+  raw(stream: "stdout" | "stderr", data: Uint8Array): Promise<void> {
+    return this.#send(stream, data)
+  }
+
+  /** Yields standard input until the signal is aborted. */
+  async *pieces(signal: AbortSignal): AsyncGenerator<Buffer, void, void> {
+    const { stdin } = this.#streams
+    const stop = (): void => void stdin.destroy()
+    signal.addEventListener("abort", stop, { once: true })
+    try {
+      for await (const piece of stdin) yield Buffer.from(piece)
+    } catch {
+      // It was closed.
+    }
+  }
+
+  /** Returns the terminal of a person, for a program that gets all of it; undefined without one. */
+  screen(): Screen | undefined {
+    const { stdin, stdout } = this.#streams
+    if (stdin.isTTY !== true || stdout.isTTY !== true) return undefined
+    return {
+      size: () => ({ columns: stdout.columns, rows: stdout.rows }),
+      makeRaw: () => {
+        stdin.setRawMode(true)
+        return () => void stdin.setRawMode(false)
+      },
+      onResize: (callback) => {
+        stdout.on("resize", callback)
+        return () => void stdout.off("resize", callback)
+      },
+    }
   }
 
   line(text: string): Promise<void> {

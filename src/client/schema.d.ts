@@ -901,6 +901,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{id}/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the open sessions of the job.
+         * @description Needs the role viewer or higher.
+         */
+        get: operations["listSessions"];
+        put?: never;
+        /**
+         * Open a session into the job's running container: a command, or a TCP port.
+         * @description Needs the role developer or higher.
+         */
+        post: operations["openSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/sessions/{session_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End a session, and all that was started in it.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["endSession"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/uploads/{sha256}": {
         parameters: {
             query?: never;
@@ -4790,6 +4834,59 @@ export interface components {
         };
         IdleList: {
             idle: components["schemas"]["IdleVm"][];
+            total: number;
+            offset: number;
+            limit: number;
+        };
+        SessionRequest: {
+            /** @description Command to run in the container, such as sh. Its session ends with it. */
+            command?: string[] | null;
+            /** @description True: the command gets a terminal. Default: false. */
+            tty?: boolean | null;
+            /** Format: int64 */
+            columns?: number | null;
+            /** Format: int64 */
+            rows?: number | null;
+            /**
+             * Format: int64
+             * @description TCP port of the container. Each connection is a WebSocket of its own.
+             */
+            port?: number | null;
+        };
+        SessionOpened: {
+            session_id: string;
+            /** @description exec, or port <number>. */
+            kind: string;
+            /** @description Id of the key or person. */
+            opened_by: string;
+            /**
+             * Format: date-time
+             * @description Time of its beginning.
+             */
+            opened_at: string;
+            /** @description Path for a WebSocket (wss) with the subprotocols v5.channel.k8s.io and berth.session.<token>. Its messages are those of Kubernetes' remote commands: the first byte is the channel. */
+            path: string;
+            /** @description Secret of this session. It is shown once. */
+            token: string;
+            /** @description Seconds without a byte after which it ends. */
+            idle_seconds: number;
+            /** @description Seconds after which it ends at the latest. */
+            max_seconds: number;
+        };
+        SessionRecord: {
+            session_id: string;
+            /** @description exec, or port <number>. */
+            kind: string;
+            /** @description Id of the key or person. */
+            opened_by: string;
+            /**
+             * Format: date-time
+             * @description Time of its beginning.
+             */
+            opened_at: string;
+        };
+        SessionList: {
+            sessions: components["schemas"]["SessionRecord"][];
             total: number;
             offset: number;
             limit: number;
@@ -8937,6 +9034,134 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    listSessions: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of sessions, the oldest first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionList"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    openSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "command": [
+                 *         "sh"
+                 *       ],
+                 *       "tty": true,
+                 *       "columns": 120,
+                 *       "rows": 40
+                 *     }
+                 */
+                "application/json": components["schemas"]["SessionRequest"];
+                "application/yaml": components["schemas"]["SessionRequest"];
+            };
+        };
+        responses: {
+            /** @description Opened. Connect by a WebSocket to its path. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "session_id": "0f6b3c1e-7d2a-4a52-9f6e-2f8f3f0a9c11",
+                     *       "kind": "exec",
+                     *       "opened_by": "k-5ea07726",
+                     *       "opened_at": "2026-11-01T12:00:00Z",
+                     *       "path": "/1/jobs/train-4kzrd9wb/sessions/0f6b3c1e-7d2a-4a52-9f6e-2f8f3f0a9c11",
+                     *       "token": "shown-once",
+                     *       "idle_seconds": 900,
+                     *       "max_seconds": 3600
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SessionOpened"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    endSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+                /** @description Id of the session. */
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ended. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];

@@ -83,7 +83,7 @@ describe("a VM of Nebius that is shut down", () => {
     ["spot", { reason: "Preempted", exitCode: 5 }],
     ["onDemand", { reason: "Stopped", exitCode: 5 }],
   ] as const)("has a container that stops in order; %s", async (provisioning, finish) => {
-    // Nobody announces the end before: the metadata service has nothing to say.
+    // The metadata service has no notice of it.
     const stopping = new AbortController()
     const { launch, exit } = await spotVm("nebius", "http://127.0.0.1:1", { provisioning, signal: stopping.signal })
     stopping.abort()

@@ -19,6 +19,8 @@ export interface Running {
   printed: (text: string) => Promise<void>
   /** Resolves when standard error contains the text. */
   noted: (text: string) => Promise<void>
+  /** Standard output so far. */
+  out: () => string
   /** Standard error so far. */
   err: () => string
   /** Ends it as Ctrl-C does. */
@@ -61,6 +63,7 @@ export function start(argv: readonly string[], environment: Environment, input =
     ended,
     printed: saidIn("out"),
     noted: saidIn("err"),
+    out: () => said.out,
     err: () => said.err,
     interrupt: () => stop.abort(),
   }

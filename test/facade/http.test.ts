@@ -340,7 +340,7 @@ describe("a façade with a broken connection to the API server", () => {
 
 /** Silences the watches of a replica's eleven caches, after all are open: a later one would still deliver. */
 async function stallWatches(proxy: ChaosProxy): Promise<void> {
-  await eventually(() => expect(proxy.openWatches).toBe(11))
+  await eventually(() => expect(proxy.openWatches).toBe(12))
   proxy.stall()
 }
 

@@ -45,7 +45,10 @@ describe("GET /1/openapi.json", () => {
   it("names path parameters like the contract", () => {
     const names = Object.keys(document.paths).flatMap((path) => path.match(/\{\w+\}/g) ?? [])
     expect([...new Set(names)].toSorted()).toEqual(
-      ["{id}", "{key_id}", "{launch}", "{member_user_id}", "{name}", "{org_id}", "{project_id}", "{sha256}"].toSorted(),
+      [
+        ...["{id}", "{key_id}", "{launch}", "{member_user_id}", "{name}", "{org_id}", "{project_id}", "{sha256}"],
+        "{session_id}",
+      ].toSorted(),
     )
     for (const { path, operation } of operations) {
       const declared = (operation.parameters ?? []).filter((parameter) => parameter.in === "path")

@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto"
+import { createHash, randomBytes, randomUUID } from "node:crypto"
 import type { Express } from "express"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { ROLES, type Role } from "../../src/core/apis/apikey.ts"
@@ -264,6 +264,19 @@ const TABLE: Readonly<Record<string, Row>> = {
   "DELETE /idle/:launch": {
     statuses: [403, 204, 204],
     request: async () => ({ path: `/idle/${await idleLaunch()}` }),
+  },
+  // The job does not run (test/sessions has one that does).
+  "POST /jobs/:id/sessions": {
+    statuses: [403, 409, 409],
+    request: async () => ({ path: `/jobs/${(await job()).id}/sessions`, body: { port: 80 } }),
+  },
+  "GET /jobs/:id/sessions": {
+    statuses: [200, 200, 200],
+    request: async () => ({ path: `/jobs/${(await job()).id}/sessions` }),
+  },
+  "DELETE /jobs/:id/sessions/:session_id": {
+    statuses: [403, 404, 404],
+    request: async () => ({ path: `/jobs/${(await job()).id}/sessions/${randomUUID()}` }),
   },
   "GET /whoami": { statuses: [200, 200, 200], request: () => ({ path: "/whoami" }) },
   "PUT /uploads/:sha256": { statuses: [403, 201, 201], request: () => upload() },

@@ -97,7 +97,9 @@ export function prepareTenants(): void {
     await makeNamed(theirs, ONLY_THEIRS)
   })
   afterAll(async () => {
-    const idle = [ours, theirs].map(({ made }) => ({ namespace: SYSTEM_NAMESPACE, name: made["idle"]?.id ?? "" }))
+    const idle = [ours, theirs].flatMap(({ made }) =>
+      ["idle", "running"].map((kind) => ({ namespace: SYSTEM_NAMESPACE, name: made[kind]?.id ?? "" })),
+    )
     await Promise.all([
       ...idle.map((ref) => fixture.client.delete(LAUNCHES, ref)),
       ours.keyController.stop(),

@@ -10,6 +10,7 @@ import { BASE_DOMAIN, type Caller } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { makeIdleVm } from "../harness/idle-vms.ts"
 import { type KeyController, startKeyController } from "../harness/machine-users.ts"
+import { makeRunningVm } from "../harness/running-vms.ts"
 import type { Issuer } from "../oidc.ts"
 
 /** An operation of the OpenAPI document. */
@@ -42,7 +43,8 @@ export function endpointsOf(document: { paths: Record<string, Record<string, Ope
       path,
       isAccounts: tags.includes("accounts"),
       example: requestBody?.content["application/json"]?.example,
-      creates: method === "post" && "201" in responses && requestBody !== undefined,
+      // A session needs a running job.
+      creates: method === "post" && "201" in responses && requestBody !== undefined && !path.endsWith("/sessions"),
       query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name),
     })),
   )
@@ -132,6 +134,13 @@ export async function makeTenant(options: TenantOptions): Promise<Tenant> {
   const job = await madeIn(await call("/1/jobs", { key: "", ...owner, host, body: { name: "warm", image: "a" } }))
   const idle = await makeIdleVm(client, { namespace: project, name: job.name ?? "" })
   made["idle"] = { id: idle.metadata.name }
+  const busy = await madeIn(await call("/1/jobs", { key: "", ...owner, host, body: { name: "busy", image: "a" } }))
+  const running = await makeRunningVm(client, { namespace: project, name: busy.name ?? "" })
+  made["running"] = { id: running.metadata.name }
+  await eventually(async () => {
+    const opened = await call("/1/jobs/busy/sessions", { key: "", ...owner, host, body: { port: 80 } })
+    made["sessions"] = await madeIn(opened)
+  })
   made["members"] = { id: `${issuer.url}#${subjects.admin}` }
   const keys = { admin: "", developer: "", viewer: "" }
   for (const role of ["admin", "developer", "viewer"] as const) {
@@ -177,8 +186,11 @@ async function addPeople(
 async function madeIn(response: Response): Promise<Made> {
   const text = await textOf(response)
   expect(response.status, text).toBe(201)
-  const { id, job_id, name } = JSON.parse(text) as { id?: string; job_id?: string; name?: string }
-  const made = id ?? job_id
+  const { id, job_id, session_id, name } = JSON.parse(text) as Record<
+    "id" | "job_id" | "session_id" | "name",
+    string | undefined
+  >
+  const made = id ?? job_id ?? session_id
   if (made === undefined) throw new Error(`an answer without an id: ${text}`)
   return { id: made, ...(name !== undefined && { name }) }
 }

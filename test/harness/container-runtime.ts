@@ -5,11 +5,11 @@ import tar from "tar-stream"
 import { eventually } from "./eventually.ts"
 
 const BUSYBOX = "/bin/busybox"
-const IMAGE = "berth-test-e2e:1"
+const IMAGE = "berth-test-e2e:3"
 const SOCKET = "/var/run/docker.sock"
 
 /** Programs that the jobs of these tests use. */
-const APPLETS = ["sh", "sleep", "echo", "cat", "seq", "true", "false"]
+const APPLETS = ["sh", "sleep", "echo", "cat", "seq", "true", "false", "stty", "nc"]
 
 /** Runtime for the jobs of a suite. */
 export interface ContainerRuntime {

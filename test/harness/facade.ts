@@ -15,6 +15,8 @@ import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import { plannedObstacle } from "../../src/api/order.ts"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { removeLogsOfDeletedJobs } from "../../src/api/resources/jobs/logs.ts"
+import { SessionHub } from "../../src/api/sessions/hub.ts"
+import { SESSIONS_CACHE, SessionLeases } from "../../src/api/sessions/lease.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { FileObjects } from "../../src/api/usage/objects.ts"
@@ -35,6 +37,7 @@ import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import type { CodeExchange } from "../../src/core/identity/code-exchange.ts"
 import type { IdentityIssuer } from "../../src/core/identity/identity-tokens.ts"
+import { IDENTITIES_NAMESPACE } from "../../src/core/identity/machine-users.ts"
 import type { TokenVerifier, WorkloadVerifier } from "../../src/core/identity/oidc.ts"
 import { capsIn } from "../../src/core/identity/projects.ts"
 import { readSealingKeys } from "../../src/core/identity/sealing-keys.ts"
@@ -158,6 +161,9 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const launches = new Reflector<StoredLaunch>({ client, logger, ...launchCache })
   const ofStatements = { ...STATEMENT_CACHE, namespace: SYSTEM_NAMESPACE }
   const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
+  const sessionLeases = new Reflector({ client, logger, ...SESSIONS_CACHE, namespace: IDENTITIES_NAMESPACE })
+  const leases = new SessionLeases({ client, cache: sessionLeases, clock: systemClock })
+  const sessions = new SessionHub({ leases, clock: systemClock, logger })
   const reflectors = [
     jobs,
     cronJobs,
@@ -171,8 +177,9 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     launches,
     statements,
   ]
-  const loops = reflectors.map((reflector) => reflector.run(running.signal))
-  await Promise.all(reflectors.map((reflector) => reflector.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
+  const caches: { run: Reflector["run"]; whenSynced: Reflector["whenSynced"] }[] = [...reflectors, sessionLeases]
+  const loops = caches.map((cache) => cache.run(running.signal))
+  await Promise.all(caches.map((cache) => cache.whenSynced(AbortSignal.timeout(PATIENCE_MS))))
   // A suite that gives its own path to the API server may cut it, so no write waits for that replica.
   const hide = options.kubeConfig === undefined ? showWritesIn(reflectors.map(showingCache)) : () => {}
   const own: LaunchAccounts = { of: (namespace) => ownAccount(machines.store.list(), namespace) }
@@ -203,6 +210,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     logStore,
     uploadStore,
     usage,
+    sessions,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
     ),
@@ -240,6 +248,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
   const close = async (): Promise<void> => {
     hide()
+    sessions.close()
     shutdown.abort()
     running.abort()
     server.closeAllConnections()

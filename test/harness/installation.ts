@@ -42,6 +42,8 @@ export interface InstallationOptions {
   runtime: ContainerRuntime
   /** Store for the façades' logs. Default: a store in its folder. */
   logs?: FacadeConfig["logs"]
+  /** True: developers may open sessions into running containers. */
+  sessions?: boolean
   /** Issuers whose tokens keys may trust. Default: none. */
   workloadIssuers?: FacadeConfig["workloadIssuers"]
 }
@@ -77,6 +79,7 @@ export class Installation {
   readonly programs: Program[] = []
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
+  readonly #sessions: boolean
   readonly #workloadIssuers: FacadeConfig["workloadIssuers"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
@@ -99,12 +102,13 @@ export class Installation {
   }
 
   private constructor(options: InstallationOptions, folder: string) {
-    const { name, kubeconfig, runtime, logs, workloadIssuers } = options
+    const { name, kubeconfig, runtime, logs, sessions = false, workloadIssuers } = options
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
+    this.#sessions = sessions
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
     this.#workloadIssuers = workloadIssuers
     this.client = connect({ kubeconfig })
@@ -147,19 +151,26 @@ export class Installation {
 
   /** Resolves when the façade is ready. */
   async startFacade(): Promise<Program> {
-    const facade = this.#start<FacadeConfig>("facade", {
+    const { program, url } = await this.startReplica(Number(new URL(this.#url).port))
+    this.#url = url
+    return program
+  }
+
+  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. */
+  async startReplica(port = 0): Promise<{ program: Program; url: string }> {
+    const program = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
       systemNamespace: this.systemNamespace,
       watchNamespace: this.namespace,
-      port: Number(new URL(this.#url).port),
+      port,
       project: this.namespace,
       logs: this.#logs,
+      sessions: this.#sessions,
       ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
     })
-    const { url } = await facade.ready<{ url: string }>()
-    this.#url = url
+    const { url } = await program.ready<{ url: string }>()
     await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)
-    return facade
+    return { program, url }
   }
 
   /** Resolves when the operator is up, as leader or not. */

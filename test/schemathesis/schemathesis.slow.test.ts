@@ -139,7 +139,7 @@ async function maintainAccounts(): Promise<void> {
 /** Groups of endpoints. Each has its own run, in which every POST may begin a scenario. */
 const TAGS = [
   ...["jobs", "cronjobs", "arrays", "webhooks", "keys", "connections"],
-  ...["resources", "offers", "whoami", "costs", "accounts", "idle", "machines"],
+  ...["resources", "offers", "whoami", "costs", "accounts", "idle", "machines", "sessions"],
 ]
 
 /**
@@ -149,7 +149,7 @@ const TAGS = [
 const ELSEWHERE = ["events", "uploads"]
 
 /** Groups without an operation that creates objects. */
-const STATELESS = ["resources", "offers", "whoami", "costs", "idle"]
+const STATELESS = ["resources", "offers", "whoami", "costs", "idle", "sessions"]
 
 /**
  * Groups with so many combinations that only the longer run covers them: six kinds of credentials, the fields of a job,

@@ -6,6 +6,8 @@ import { usedDiskGib, whyDiskFull } from "../disk-space.ts"
 import { isNotStarted, KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
+import { DockerEntrance } from "./docker-entrance.ts"
+import { framesOf } from "./docker-frames.ts"
 import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import type { Container, Ended, Reading } from "./runtime.ts"
 import { readingOf } from "./stats.ts"
@@ -55,6 +57,7 @@ export class DockerContainer implements Container {
   readonly startTime: string
   readonly env: readonly string[]
   readonly stopSignal: string
+  readonly entrance: DockerEntrance
   readonly #container: Docker.Container
   readonly #logger: Logger
   readonly #stream: NodeJS.ReadableStream | undefined
@@ -68,6 +71,7 @@ export class DockerContainer implements Container {
 
   constructor(container: Docker.Container, options: DockerContainerOptions) {
     this.#container = container
+    this.entrance = new DockerEntrance(container)
     this.startTime = timestamp(new Date(options.startTime))
     this.env = options.env ?? []
     this.stopSignal = signalName(options.stopSignal || DEFAULT_STOP_SIGNAL)
@@ -198,28 +202,10 @@ export class DockerContainer implements Container {
   }
 }
 
-/**
- * Yields the bytes of stdout and stderr from Docker's multiplexed stream: frames of an 8-byte header (stream, then the
- * length at byte 4, big-endian) and a payload. Unlike docker-modem's demuxStream it waits for its reader.
- */
+/** Yields the bytes of stdout and stderr from Docker's multiplexed stream: one piece for each chunk, because the engine may send every line in its own frame. */
 async function* payloads(stream: AsyncIterable<string | Buffer>): AsyncGenerator<Buffer, void, void> {
-  let buffer: Buffer = Buffer.alloc(0)
-  let left = 0
-  for await (const chunk of stream) {
-    buffer = Buffer.concat([buffer, chunk as Buffer])
-    // One piece for each chunk, because the engine may send every line in its own frame.
-    const found: Buffer[] = []
-    while (left > 0 ? buffer.byteLength > 0 : buffer.byteLength >= 8) {
-      if (left === 0) {
-        left = buffer.readUInt32BE(4)
-        buffer = buffer.subarray(8)
-      }
-      const payload = buffer.subarray(0, left)
-      buffer = buffer.subarray(payload.byteLength)
-      left -= payload.byteLength
-      found.push(payload)
-    }
-    const piece = Buffer.concat(found)
+  for await (const frames of framesOf(stream)) {
+    const piece = Buffer.concat(frames.map(({ payload }) => payload))
     if (piece.byteLength > 0) yield piece
   }
 }

@@ -1,5 +1,8 @@
+import type { Readable, Writable } from "node:stream"
 import type { FinishCause, FinishReason } from "../../core/apis/launch.ts"
+import type { StreamResult, TerminalSize } from "../../core/apis/remote-command.ts"
 import type { Buckets, RunOrder } from "../../core/protocol/protocol.ts"
+import type { SessionTarget } from "../../core/protocol/sessions.ts"
 
 /** Result of an attempt. */
 export interface Ended {
@@ -26,12 +29,40 @@ export interface Reading {
   sentBytes?: number
 }
 
+/** A person's way into a container: a command that runs there, or a connection to one of its ports. */
+export interface Entry {
+  input: Writable
+  output: Readable
+  /** Separate errors. Absent: they are in the output, or there are none. */
+  errors?: Readable
+  resize(size: TerminalSize): Promise<void>
+  /** Resolves with the result when the command has ended. Call it after the end of the output. */
+  result(): Promise<StreamResult>
+  /** Ends what is left of it. */
+  leave(): Promise<void>
+}
+
+/** Ways into a container that runs. */
+export interface Entrance {
+  /** Runs a command in the container. Rejects with EntryError. */
+  exec(options: NonNullable<SessionTarget["exec"]>): Promise<Entry>
+  /** Connects to a TCP port of the container. Rejects with EntryError. */
+  connect(port: number): Promise<Entry>
+}
+
+/** Error whose message says to the person why there is no way in. */
+export class EntryError extends Error {
+  override readonly name = "EntryError"
+}
+
 /** One attempt: a container, or its equivalent. */
 export interface Container {
   /** RFC 3339. */
   readonly startTime: string
   /** Environment with which it was started, as `NAME=value`. Absent: that of the order. */
   readonly env?: readonly string[]
+  /** Absent: a person can't enter it. */
+  readonly entrance?: Entrance
   /** Yields the output from byte `from` on. Ends when the container has ended and all output was delivered. */
   output(from: number): AsyncIterable<Uint8Array>
   /** Resolves when the container has ended, for any reason. */

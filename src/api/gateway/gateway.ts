@@ -30,6 +30,7 @@ import {
   type VolumesResponse,
   WorkdirRequestSchema,
 } from "../../core/protocol/protocol.ts"
+import { type SessionProof, SessionProofSchema } from "../../core/protocol/sessions.ts"
 import { badRequest, type Problem, unavailable } from "../http/problem.ts"
 import type { LogStore, TimeMark } from "../logs/store.ts"
 import type { StoredUpload, UploadStore } from "../uploads/store.ts"
@@ -69,6 +70,8 @@ export interface GatewayOptions {
   workdirMibPerMinute?: number
   /** Writes heartbeats into Leases. Absent: each is written into its Launch. */
   heartbeats?: Pick<HeartbeatWriter, "beat" | "size">
+  /** Returns the ids of a Launch's open sessions. Absent: there are none. */
+  sessionsOf?: (launch: string) => string[]
   /** Keeps what runs use. Absent: only a finish has usage. */
   usage?: Pick<UsageTails, "take">
   /** Key that bootstrap tokens are derived from, at least 32 bytes. The launch controller has the same key. */
@@ -180,7 +183,11 @@ export class Gateway {
     const hasFinished = report.finish !== undefined
     if (hasFinished && launch.status?.agent?.finish !== undefined) this.#logFinish(launch, report)
     const usage = reported && (await this.#options.usage?.take(launch, reported, hasFinished))
-    return { desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds, ...usage }
+    const sessions = this.#options.sessionsOf?.(message.launch) ?? []
+    return {
+      ...{ desired: desiredState(launch), heartbeatSeconds: this.#heartbeatSeconds, ...usage },
+      ...(sessions.length > 0 && { sessions }),
+    }
   }
 
   get #heartbeatSeconds(): number {
@@ -207,6 +214,16 @@ export class Gateway {
   async next(message: Message, hangUp: AbortSignal): Promise<NextResponse> {
     const { launch, content } = await this.#open("next", message, NextRequestSchema)
     return await answerNext(launch, content, this.#options, AbortSignal.any([hangUp, this.#shutdown]))
+  }
+
+  /**
+   * Checks the proof with which an agent opens a session's connection.
+   * @throws Problem 401, 400, 404, 410 if it is not signed by the Launch's agent, for this connection
+   */
+  async checkSessionProof(message: Message, expected: Omit<SessionProof, "launch">): Promise<void> {
+    const { content } = await this.#open("session", message, SessionProofSchema)
+    const isFor = Object.entries(expected).every(([name, value]) => content[name as keyof SessionProof] === value)
+    if (!isFor) throw refusal("agent-not-authentic", "The proof is for another connection.")
   }
 
   /** Opens the run's buckets again. */

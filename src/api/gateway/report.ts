@@ -36,13 +36,14 @@ export function desiredState(launch: StoredLaunch): "run" | "stop" {
 
 /** Returns the status of a Launch whose agent registers for the first time. */
 export function registered(request: RegisterRequest, now: Date): AgentStatus {
-  const { signingKey, encryptionKey, version, runtime } = request
+  const { signingKey, encryptionKey, version, runtime, abilities } = request
   const time = timestamp(now)
   return {
     signingKey,
     encryptionKey,
     version,
     runtime,
+    abilities,
     registrationTime: time,
     sequence: 0,
     retryCount: 0,

@@ -3,6 +3,7 @@
  * its declaration (`collectProblemTypes`); the document's statuses follow from the types.
  */
 export const PROBLEM_STATUSES = {
+  "agent-too-old": [409],
   "already-ended": [409],
   "being-deleted": [409],
   "credentials-in-secret": [409],
@@ -15,10 +16,12 @@ export const PROBLEM_STATUSES = {
   "name-taken": [409],
   "not-failed": [409],
   "not-found": [404],
+  "not-running": [409],
   "precondition-failed": [412],
   "project-limit": [403, 429],
   "rate-limited": [429],
   "run-in-progress": [409],
+  "sessions-disabled": [403],
   "too-large": [413],
   unauthorized: [401],
   unavailable: [503],

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto"
 import { once } from "node:events"
 import { type IncomingMessage, type RequestListener, Server, type ServerResponse } from "node:http"
 import type { AddressInfo, Socket } from "node:net"
+import type { Duplex } from "node:stream"
 import { systemClock } from "../../core/apis/clock.ts"
 import { jsonText } from "./json-text.ts"
 import { Problem } from "./problem.ts"
@@ -173,11 +174,10 @@ function answerOf(problem: Problem): { head: Record<string, string | number>; bo
   return { head, body }
 }
 
-/** Sends a problem on a connection without a parsed request. */
-function refuse(socket: Socket, problem: Problem): void {
+/** Sends a problem on a connection that has no response object. */
+export function refuse(socket: Duplex, problem: Problem): void {
   const { head, body } = answerOf(problem)
   const lines = Object.entries(head).map(([name, value]) => `${name}: ${value}`)
   const status = `HTTP/1.1 ${problem.status} ${problem.toDocument("").title}`
-  socket.write([status, ...lines, "", body].join("\r\n"))
-  socket.destroySoon()
+  socket.end([status, ...lines, "", body].join("\r\n"), () => socket.destroy())
 }

@@ -219,6 +219,9 @@ export const AgentStatusSchema = Type.Object({
   encryptionKey: Text(512, "Public key (JWK) with which secrets are encrypted."),
   version: Type.Optional(Text(64, "Version of the agent.")),
   runtime: Type.Optional(Text(32, "Container runtime: docker, or process (no isolation, development only).")),
+  abilities: Type.Optional(
+    Type.Array(Text(32, "Ability."), { maxItems: 16, description: "What this agent can do that older ones can't." }),
+  ),
   registrationTime: Time("Time of the agent's first registration."),
   conflictTime: Type.Optional(Time("Time at which a second key tried to register.")),
   sequence: Int({ description: "Sequence number of the last accepted report. Older reports are dropped." }),

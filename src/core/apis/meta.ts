@@ -63,6 +63,8 @@ export const LABELS = {
   idempotencyKey: `${GROUP}/idempotency-key`,
   /** Marks the Leases that hold the heartbeats of VMs. */
   heartbeats: `${GROUP}/heartbeats`,
+  /** Marks the Leases of open sessions. */
+  session: `${GROUP}/session`,
 } as const
 
 export const ANNOTATIONS = {
@@ -93,6 +95,8 @@ export const ANNOTATIONS = {
   adopt: `${GROUP}/adopt-by-project`,
   /** Heartbeats of VMs, on a Lease: `name:seconds` for each Launch (core/kube/heartbeats.ts). */
   heartbeats: `${GROUP}/heartbeats`,
+  /** Facts of an open session, on its Lease, as JSON (api/sessions/lease.ts). */
+  session: `${GROUP}/session`,
   /** Abilities of the operator that leads, on the operators' Lease: `identity=ability,ability` (core/kube/lease.ts). */
   abilities: `${GROUP}/abilities`,
   /** Any new text asks the operator to check a Connection now. Its `status.lastCheck.request` then has the text. */

@@ -39,6 +39,7 @@ export const JWS_TYPES = {
   volumes: "berth-volumes",
   workdir: "berth-workdir",
   next: "berth-next",
+  session: "berth-session",
 } as const
 export type MessageKind = keyof typeof JWS_TYPES
 
@@ -75,7 +76,7 @@ export const REFUSALS = {
 export type Refusal = keyof typeof REFUSALS
 
 /** Abilities of this version's agent, in its registration. */
-export const ABILITIES = ["workdir", "readOnly"] as const
+export const ABILITIES = ["workdir", "readOnly", "sessions"] as const
 export type Ability = (typeof ABILITIES)[number]
 
 /** Seconds between two reports of a healthy VM, until the gateway says otherwise. */
@@ -236,6 +237,8 @@ export const ReportResponseSchema = Type.Object({
    * stored. Absent after a report with `usage`: it lacks some before, or holds none. The next report has all points.
    */
   usageHeld: Type.Optional(Int()),
+  /** Ids of the Launch's open sessions (sessions.ts). */
+  sessions: Type.Optional(Type.Array(Text(64, "Id."), { maxItems: 16 })),
 })
 export type ReportResponse = Static<typeof ReportResponseSchema>
 

@@ -14,6 +14,7 @@ export interface FacadeConfig {
   /** Port, or 0 for any free one. */
   port: number
   project: string
+  sessions: boolean
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }
   /** Issuers whose tokens keys may trust. Default: none. */
   workloadIssuers?: WorkloadIssuer[]

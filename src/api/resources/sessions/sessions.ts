@@ -1,0 +1,106 @@
+import { isTerminal, type StoredJob } from "../../../core/apis/job.ts"
+import type { StoredLaunch } from "../../../core/apis/launch.ts"
+import type { Principal } from "../../../core/identity/principal.ts"
+import type { Ability } from "../../../core/protocol/protocol.ts"
+import type { SessionTarget } from "../../../core/protocol/sessions.ts"
+import { isCurrent } from "../../gateway/report.ts"
+import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
+import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
+import type { SessionFacts } from "../../sessions/lease.ts"
+import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
+
+export interface SessionServices {
+  /** Absent: this installation allows no sessions. */
+  hub: SessionHub | undefined
+  launchesOf: (job: StoredJob) => StoredLaunch[]
+}
+
+export interface Opening {
+  principal: Principal
+  isStillAuthenticated: () => Promise<boolean>
+  /** Path of the job's sessions, as the request has it. */
+  path: string
+}
+
+/** Opens a session into the job's container. @throws Problem 400, 403, 409, 429 */
+export async function openSession(
+  job: StoredJob,
+  request: SessionRequest,
+  { hub, launchesOf }: SessionServices,
+  { principal, isStillAuthenticated, path }: Opening,
+): Promise<SessionOpened> {
+  const target = targetOf(request)
+  const open = requireHub(hub)
+  const { name, launch, namespace } = requireRunning(job, launchesOf(job))
+  const { uid } = job.metadata
+  const count = open.ofJob(uid).length
+  if (count >= MOST_SESSIONS) throw tooMany(name, count)
+  const about = { namespace, job: uid, launch, by: principal.publicId, kind: request.port ?? ("exec" as const) }
+  const session = await open.open({ ...about, target, isStillAuthenticated, jobName: name })
+  const { facts, token } = session
+  return {
+    ...toSessionRecord(facts),
+    path: `${path}/${facts.id}`,
+    token,
+    idle_seconds: IDLE_SECONDS,
+    max_seconds: SESSION_SECONDS,
+  }
+}
+
+/** Ends a session of the job. @throws Problem 403, 404 */
+export async function endSession(job: StoredJob, id: string, hub: SessionHub | undefined): Promise<void> {
+  const open = requireHub(hub)
+  if (!open.ofJob(job.metadata.uid).some((session) => session.id === id))
+    throw notFound("The job has no such session, or it has ended.")
+  await open.end(id, "the session was ended by request")
+}
+
+/** @throws Problem 403 if this installation allows no sessions */
+export function requireHub(hub: SessionHub | undefined): SessionHub {
+  if (hub !== undefined) return hub
+  const detail =
+    "This installation of Berth allows no sessions. An operator of the cluster allows them by facade.sessions.enabled (--sessions true)."
+  throw new Problem({ type: "sessions-disabled", status: 403, detail })
+}
+
+export function toSessionRecord({ id, kind, by, since }: SessionFacts): SessionRecord {
+  return { session_id: id, kind: kind === "exec" ? kind : `port ${kind}`, opened_by: by, opened_at: since }
+}
+
+/** @throws Problem 400 unless the body names a command or a port */
+function targetOf({ command, tty = false, columns, rows, port }: SessionRequest): SessionTarget {
+  const error = (pointer: string, detail: string) => invalidRequest([{ pointer, detail }], "The session")
+  if (command === undefined && port === undefined) throw error("", 'needs a command, such as ["sh"], or a port')
+  if (command !== undefined && port !== undefined)
+    throw error("/port", "is not allowed with a command: open two sessions")
+  if (port !== undefined) {
+    if (tty || columns !== undefined || rows !== undefined)
+      throw error("/tty", "a port has no terminal: omit tty, columns and rows")
+    return { port }
+  }
+  if ((columns === undefined) !== (rows === undefined)) throw error("/columns", "columns and rows come together")
+  const size = columns === undefined || rows === undefined ? {} : { size: { columns, rows } }
+  return { exec: { command: command ?? [], tty, ...size } }
+}
+
+/** Returns the Launch in which the job's container runs. @throws Problem 409 */
+function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
+  const { name, namespace = "" } = job.metadata
+  const phase = job.status?.phase ?? "queued"
+  const launch = launches.find((each) => isCurrent(each) && each.status?.agent?.startTime !== undefined)
+  if (launch === undefined) {
+    const remedy = isTerminal(phase) ? "A session needs a running container." : "Wait until it runs."
+    throw new Problem({ type: "not-running", status: 409, detail: `The job ${name} is ${phase}. ${remedy}` })
+  }
+  const { version = "unknown", abilities = [] } = launch.status?.agent ?? {}
+  if (!abilities.includes("sessions" satisfies Ability)) {
+    const detail = `The agent of the job's VM (version ${version}) is older than this version of Berth, and knows no sessions. The next VM's can.`
+    throw new Problem({ type: "agent-too-old", status: 409, detail })
+  }
+  return { name, namespace, launch: launch.metadata.name }
+}
+
+function tooMany(name: string, count: number): Problem {
+  const detail = `The job ${name} has ${count} of ${MOST_SESSIONS} sessions. End one: DELETE /jobs/{id}/sessions/{session_id}.`
+  return new Problem({ type: "rate-limited", status: 429, detail, headers: { "Retry-After": "10" } })
+}

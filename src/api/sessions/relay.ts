@@ -1,0 +1,52 @@
+import type { WebSocket } from "ws"
+import { WAITING_BYTES } from "../../core/apis/remote-command.ts"
+
+/** Bytes that went through a relay. */
+export interface Counted {
+  /** Bytes from the first socket to the second. */
+  sent: number
+  /** Bytes from the second socket to the first. */
+  received: number
+}
+
+/** Copies messages between two sockets, each as fast as the other takes them, until one is closed. Both are closed then. */
+export function relay(one: WebSocket, other: WebSocket, count: (bytes: Counted) => void): void {
+  copy(one, other, (sent) => count({ sent, received: 0 }))
+  copy(other, one, (received) => count({ sent: 0, received }))
+}
+
+function copy(from: WebSocket, to: WebSocket, count: (bytes: number) => void): void {
+  from.on("message", (data: Buffer, isBinary) => {
+    count(data.byteLength)
+    if (to.readyState !== to.OPEN) return
+    to.send(data, { binary: isBinary }, () => {
+      if (to.bufferedAmount <= WAITING_BYTES) from.resume()
+    })
+    if (to.bufferedAmount > WAITING_BYTES) from.pause()
+  })
+  from.once("close", (code, reason) => {
+    // What the other end has not read yet is sent before the close.
+    closeSocket(to, code, reason.toString())
+  })
+}
+
+/** Closes a socket, with a code that one may send. */
+export function closeSocket(socket: WebSocket, code: number, reason: string): void {
+  socket.resume()
+  if (socket.readyState === socket.OPEN) socket.close(isSendable(code) ? code : 1011, cut(reason))
+  else socket.terminate()
+}
+
+/** Codes 1004 to 1006 and 1015 say what happened here, and are never sent (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */
+function isSendable(code: number): boolean {
+  return (code >= 1000 && code <= 1014 && ![1004, 1005, 1006].includes(code)) || (code >= 3000 && code <= 4999)
+}
+
+/** Longest reason of a close, bytes. */
+const REASON_BYTES = 123
+
+function cut(reason: string): string {
+  let text = reason
+  while (Buffer.byteLength(text) > REASON_BYTES) text = text.slice(0, -1)
+  return text
+}

@@ -1,0 +1,157 @@
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
+import type { WebSocket } from "ws"
+import type { Clock } from "../../core/apis/clock.ts"
+import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
+import type { SessionFacts } from "./lease.ts"
+import { closeSocket, relay } from "./relay.ts"
+
+/** Time in which the agent must have opened a stream, seconds. It learns of a session by its next report. */
+export const JOIN_SECONDS = 75
+
+/** Largest number of streams of a session at a time: a browser opens many connections to one port. */
+const MOST_STREAMS = 64
+
+/** Codes with which a socket is closed (https://www.iana.org/assignments/websocket). */
+export const CLOSES = {
+  done: 1000,
+  restart: 1012,
+  policy: 1008,
+  tryLater: 1013,
+} as const
+
+export interface SessionOptions {
+  facts: SessionFacts
+  target: SessionTarget
+  clock: Clock
+}
+
+/** Stream whose client waits for the agent. */
+interface Waiting {
+  client: WebSocket
+  order: StreamOrder
+  cancel: () => void
+}
+
+/** A session that this replica holds: it joins each client's socket with one of the agent. */
+export class Session {
+  readonly facts: SessionFacts
+  /** Secret of the clients. Only its hash is kept. */
+  readonly token = randomBytes(32).toString("base64url")
+  readonly #tokenHash = hashOf(this.token)
+  readonly #target: SessionTarget
+  readonly #clock: Clock
+  #agent: WebSocket | undefined
+  #streams = 0
+  readonly #waiting = new Map<number, Waiting>()
+  readonly #sockets = new Set<WebSocket>()
+  readonly #ended = Promise.withResolvers<string>()
+  /** Bytes from and to the person. */
+  readonly bytes = { sent: 0, received: 0 }
+  /** Monotonic time of the last byte. */
+  #usedAt: number
+
+  constructor({ facts, target, clock }: SessionOptions) {
+    this.facts = facts
+    this.#target = target
+    this.#clock = clock
+    this.#usedAt = clock.monotonic()
+  }
+
+  /** Resolves with the reason when the session has ended. */
+  get ended(): Promise<string> {
+    return this.#ended.promise
+  }
+
+  /** Seconds without a byte. */
+  get idleSeconds(): number {
+    return this.#clock.monotonic() - this.#usedAt
+  }
+
+  admits(token: string): boolean {
+    return timingSafeEqual(hashOf(token), this.#tokenHash)
+  }
+
+  /** Returns why no further client may connect now; undefined if one may. */
+  whyFull(): string | undefined {
+    const most = this.#target.exec === undefined ? MOST_STREAMS : 1
+    const open = this.#waiting.size + this.#sockets.size / 2
+    return open < most ? undefined : `the session has ${most} of ${most} streams`
+  }
+
+  /** Takes a client's socket, and orders its stream from the agent. */
+  addClient(client: WebSocket): void {
+    const order = { stream: ++this.#streams, target: this.#target }
+    client.on("error", () => undefined)
+    client.pause()
+    const late = `the agent of the VM did not connect within ${JOIN_SECONDS} s`
+    const cancel = this.#clock.setTimer(JOIN_SECONDS, () => this.#drop(order.stream, CLOSES.tryLater, late))
+    this.#waiting.set(order.stream, { client, order, cancel })
+    client.once("close", () => this.#drop(order.stream, CLOSES.done, ""))
+    this.#agent?.send(JSON.stringify(order))
+  }
+
+  /** Takes the agent's own connection, in place of an earlier one. */
+  addAgent(agent: WebSocket): void {
+    this.#agent?.close(CLOSES.done)
+    this.#agent = agent
+    agent.on("error", () => undefined)
+    agent.once("close", () => {
+      if (this.#agent === agent) this.#agent = undefined
+    })
+    for (const { order } of this.#waiting.values()) agent.send(JSON.stringify(order))
+  }
+
+  /** Returns true if a client waits for the agent's stream of this number. */
+  awaits(stream: number): boolean {
+    return this.#waiting.has(stream)
+  }
+
+  /** Joins the agent's stream with its client. The first one has it. */
+  addStream(stream: number, agent: WebSocket): void {
+    const waiting = this.#waiting.get(stream)
+    if (waiting === undefined) {
+      closeSocket(agent, CLOSES.policy, "no client waits for this stream")
+      return
+    }
+    this.#waiting.delete(stream)
+    waiting.cancel()
+    agent.on("error", () => undefined)
+    for (const socket of [waiting.client, agent]) {
+      this.#sockets.add(socket)
+      socket.once("close", () => this.#remove(socket))
+    }
+    relay(waiting.client, agent, ({ sent, received }) => {
+      this.#usedAt = this.#clock.monotonic()
+      this.bytes.sent += sent
+      this.bytes.received += received
+    })
+    waiting.client.resume()
+  }
+
+  /** Ends the session and all its streams. */
+  end(reason: string, code: number = CLOSES.policy): void {
+    this.#ended.resolve(reason)
+    for (const stream of this.#waiting.keys()) this.#drop(stream, code, reason)
+    for (const socket of this.#sockets) closeSocket(socket, code, reason)
+    // The agent looks for the next session if this replica stops.
+    if (this.#agent !== undefined) closeSocket(this.#agent, code === CLOSES.restart ? code : CLOSES.done, reason)
+  }
+
+  /** A command has one stream, with which its session ends. */
+  #remove(socket: WebSocket): void {
+    this.#sockets.delete(socket)
+    if (this.#target.exec !== undefined && this.#sockets.size === 0) this.end("the command has ended", CLOSES.done)
+  }
+
+  #drop(stream: number, code: number, reason: string): void {
+    const waiting = this.#waiting.get(stream)
+    if (waiting === undefined) return
+    this.#waiting.delete(stream)
+    waiting.cancel()
+    closeSocket(waiting.client, code, reason)
+  }
+}
+
+function hashOf(token: string): Buffer {
+  return createHash("sha256").update(token).digest()
+}

@@ -1,0 +1,188 @@
+import { randomBytes } from "node:crypto"
+import { once } from "node:events"
+import type { IncomingMessage, Server } from "node:http"
+import { connect, Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import { type WebSocket, WebSocketServer } from "ws"
+import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
+import { GATEWAY_PATH } from "../../core/protocol/protocol.ts"
+import { SESSION_MESSAGE_BYTES } from "../../core/protocol/sessions.ts"
+import type { Logger } from "../../core/telemetry/logger.ts"
+import type { Gateway } from "../gateway/gateway.ts"
+import { bearerTokenIn } from "../gateway/messages.ts"
+import { forbidden, notFound, toProblem, unauthorized, unavailable } from "../http/problem.ts"
+import { refuse } from "../http/server.ts"
+import type { SessionHub } from "./hub.ts"
+import type { SessionLeases } from "./lease.ts"
+import { CLOSES, type Session } from "./session.ts"
+
+/** Path of a person's connection. The token, not the path, says who connects. */
+const CLIENT_PATH = /^(?:\/projects\/[^/?]+)?\/1\/jobs\/[^/?]+\/sessions\/([0-9a-f-]{36})$/
+
+const AGENT_PATH = new RegExp(
+  `^${GATEWAY_PATH}/launches/([a-z0-9.-]{1,253})/sessions/([0-9a-f-]{36})(?:/streams/([1-9]\\d{0,8}))?$`,
+)
+
+/** Header of a connection that another replica has passed on. */
+const FORWARDED = "berth-forwarded"
+
+/** Time for an agent's proof, and for a connection to another replica, seconds. */
+const WAIT_SECONDS = 10
+
+/** Time for the last messages and the closes when this replica stops, milliseconds. */
+const LAST_WORDS_MS = 1000
+
+/** Interval of pings, which keep proxies from closing a silent connection and find dead ones, seconds. */
+const PING_SECONDS = 20
+
+export interface UpgradesOptions {
+  hub: SessionHub
+  leases: Pick<SessionLeases, "holderOf">
+  /** Returns the gateway; undefined while it can't take messages. */
+  gateway: () => Gateway | undefined
+  logger: Logger
+}
+
+/** Takes the WebSockets of sessions: those of people, and those of agents. */
+export class Upgrades {
+  readonly #options: UpgradesOptions
+  readonly #sockets = new WebSocketServer({
+    ...{ noServer: true, perMessageDeflate: false, maxPayload: SESSION_MESSAGE_BYTES * 2 },
+    handleProtocols: () => SESSION_PROTOCOL,
+  })
+
+  readonly #passedOn = new Set<Duplex>()
+
+  constructor(options: UpgradesOptions) {
+    this.#options = options
+  }
+
+  /** Ends all connections: this replica stops. */
+  close(): void {
+    for (const socket of this.#passedOn) socket.destroy()
+    for (const socket of this.#sockets.clients) setTimeout(() => socket.terminate(), LAST_WORDS_MS).unref()
+  }
+
+  /** Handles all upgrades of a server. Those that are none of a session's are rejected. */
+  listenOn(server: Server): void {
+    server.on("upgrade", (req: IncomingMessage, socket: Duplex, head: Buffer) => {
+      socket.on("error", () => undefined)
+      this.#upgrade(req, socket, head).catch((error: unknown) => refuse(socket, toProblem(error)))
+    })
+  }
+
+  async #upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const { url = "", headers } = req
+    const agent = AGENT_PATH.exec(url)
+    const id = agent?.[2] ?? CLIENT_PATH.exec(url)?.[1]
+    if (id === undefined || headers.upgrade?.toLowerCase() !== "websocket")
+      throw notFound("There is no WebSocket at this path: open a session by POST /jobs/{id}/sessions first.")
+    const { hub, leases } = this.#options
+    const session = hub.get(id)
+    if (session === undefined) {
+      const holder = headers[FORWARDED] === undefined ? leases.holderOf(id) : undefined
+      if (holder === undefined) throw notFound("There is no such session, or it has ended.")
+      this.#passedOn.add(socket)
+      socket.once("close", () => this.#passedOn.delete(socket))
+      return await forward(holder, { req, socket, head })
+    }
+    if (agent === null) return this.#addClient(session, { req, socket, head })
+    await this.#addAgent(session, { launch: agent[1] ?? "", stream: Number(agent[3] ?? 0) }, { req, socket, head })
+  }
+
+  #addClient(session: Session, { req, socket, head }: Upgrade): void {
+    const { origin, host } = req.headers
+    // Another site's page must not use what a browser would send for it.
+    if (origin !== undefined && URL.parse(origin)?.host !== host)
+      throw forbidden(`A page of ${origin.slice(0, 100)} may not open sessions here.`)
+    const offered = (req.headers["sec-websocket-protocol"] ?? "").split(",").map((one) => one.trim())
+    const token = offered.find((one) => one.startsWith(TOKEN_PROTOCOL))?.slice(TOKEN_PROTOCOL.length) ?? ""
+    if (!session.admits(token)) throw unauthorized("The session's token is missing or wrong.")
+    const full = session.whyFull()
+    if (full !== undefined) throw unavailable(`No further connection: ${full}.`, 1)
+    this.#sockets.handleUpgrade(req, socket, head, (client) => {
+      keepAlive(client)
+      session.addClient(client)
+    })
+  }
+
+  async #addAgent(session: Session, { launch, stream }: AgentSide, { req, socket, head }: Upgrade): Promise<void> {
+    const gateway = this.#options.gateway()
+    if (gateway === undefined) throw unavailable("The gateway is not ready.", 2)
+    await gateway.admit("session", launch, bearerTokenIn(req.headers.authorization))
+    if (launch !== session.facts.launch || (stream !== 0 && !session.awaits(stream)))
+      throw notFound("The session has no such connection.")
+    this.#sockets.handleUpgrade(req, socket, head, (agent) => {
+      keepAlive(agent)
+      agent.on("error", () => undefined)
+      this.#prove(gateway, session, { launch, stream, agent }).catch((err: unknown) => {
+        this.#options.logger.warn({ err, launch, session: session.facts.id }, "an agent's proof for a session is wrong")
+        agent.close(CLOSES.policy, "the proof is wrong")
+      })
+    })
+  }
+
+  /** Takes the agent's connection once it has proved who it is. @throws Error */
+  async #prove(
+    gateway: Gateway,
+    session: Session,
+    { launch, stream, agent }: AgentSide & { agent: WebSocket },
+  ): Promise<void> {
+    const challenge = randomBytes(32).toString("base64url")
+    agent.send(JSON.stringify({ challenge }))
+    const [data] = (await once(agent, "message", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })) as [Buffer]
+    // What follows waits until its reader is there.
+    agent.pause()
+    await gateway.checkSessionProof({ launch, jws: data.toString() }, { session: session.facts.id, stream, challenge })
+    agent.resume()
+    if (stream === 0) session.addAgent(agent)
+    else session.addStream(stream, agent)
+  }
+}
+
+interface Upgrade {
+  req: IncomingMessage
+  socket: Duplex
+  head: Buffer
+}
+
+interface AgentSide {
+  launch: string
+  stream: number
+}
+
+/** Passes a connection on to the replica that holds its session, as it came. */
+async function forward(holder: string, { req, socket, head }: Upgrade): Promise<void> {
+  const { hostname, port } = new URL(holder)
+  const other = connect({ host: hostname.replace(/^\[|\]$/g, ""), port: Number(port) })
+  other.on("error", () => socket.destroy())
+  try {
+    await once(other, "connect", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })
+  } catch (error) {
+    other.destroy()
+    throw unavailable("The replica of Berth that holds the session does not answer: open the session again.", 1, error)
+  }
+  const lines = [`${req.method} ${req.url} HTTP/1.1`, `${FORWARDED}: 1`]
+  for (let index = 0; index < req.rawHeaders.length; index += 2)
+    lines.push(`${req.rawHeaders[index]}: ${req.rawHeaders[index + 1]}`)
+  for (const each of [socket, other]) if (each instanceof Socket) each.setTimeout(0)
+  other.write(`${lines.join("\r\n")}\r\n\r\n`)
+  other.write(head)
+  socket.pipe(other).pipe(socket)
+  socket.once("close", () => other.destroy())
+  other.once("close", () => socket.destroy())
+}
+
+/** Ends a connection whose other end no longer answers. */
+function keepAlive(socket: WebSocket): void {
+  let isAlive = true
+  const timer = setInterval(() => {
+    if (!isAlive) return socket.terminate()
+    isAlive = false
+    socket.ping()
+  }, PING_SECONDS * 1000)
+  socket.on("pong", () => {
+    isAlive = true
+  })
+  socket.once("close", () => clearInterval(timer))
+}
