@@ -18,7 +18,7 @@ import { type InstalledPackage, installPackage } from "./package.ts"
 
 /** A whole Airflow, with scheduler, triggerer and API server, whose tasks run jobs of a whole installation. */
 const here = needing(missingTool("openapi-python-client", "wheels of berth-jobs", "Airflow"))
-const SECONDS = 180
+const SECONDS = 100
 const run = promisify(execFile)
 
 let folder: string
@@ -102,8 +102,8 @@ here.describe("the operator for Airflow", () => {
         cost: expect.any(Number),
       })
       expect(job?.spec.labels).toMatchObject({ team: "vision", "airflow-url": address })
-      expect(await log(task, 1)).toMatch(/Berth runs train-.*after succeeded/s)
-      expect(await log({ ...task, id: "prepare" }, 1)).toContain(`Ahoy from ${task.run}`)
+      await logged(task, 1, /Berth runs train-.*after succeeded/s)
+      await logged({ ...task, id: "prepare" }, 1, `Ahoy from ${task.run}`)
       const { extra_links } = await api<{ extra_links: object }>(`${pathOf(task)}/links`)
       const page = `${berth.url}/console/projects/${berth.namespace}/jobs/${job?.metadata.name}`
       expect(extra_links).toEqual({ "Job on Berth": page })
@@ -113,34 +113,41 @@ here.describe("the operator for Airflow", () => {
   here.it("fails with the words of the job, and of the API", async () => {
     const [failing, rejected] = [await started("fails"), await started("rejected")]
     expect(await ended(failing)).toBe("failed")
-    expect(await log(failing, 1)).toMatch(/JobFailed.*fails-\S+ failed: exit code 3: out of luck/s)
+    await logged(failing, 1, /JobFailed.*fails-\S+ failed: exit code 3: out of luck/s)
     expect(await xcoms(failing)).toMatchObject({ status: "failed", exit_code: 3 })
     expect(await ended(rejected)).toBe("failed")
-    expect(await log(rejected, 1)).toMatch(/AirflowFailException.*region/s)
+    await logged(rejected, 1, /AirflowFailException.*region/s)
     expect(jobsOf(rejected)).toEqual([])
   })
 
-  here.it("cancels the job of a deferred task that a person ends, or whose time is over", async () => {
-    const [stopped, overdue] = [await started("stopped"), await started("overdue")]
-    await until("a triggerer waits", async () => (await log(stopped, 1)).includes("starting"), SECONDS)
-    await api(pathOf(stopped), "api", { method: "PATCH", body: JSON.stringify({ new_state: "failed" }) })
-    await until("its job is cancelled", () => jobsOf(stopped)[0]?.status?.phase === "cancelled", SECONDS)
-    expect(await ended(overdue)).toBe("failed")
-    expect(await log(overdue, 1)).toContain("The execution_timeout 0:00:05 of overdue is over.")
-    await until("its job is cancelled", () => jobsOf(overdue)[0]?.status?.phase === "cancelled", SECONDS)
+  here.it.each([
+    ["a triggerer", "stopped", "starting"],
+    ["a worker", "stopped_here", "before"],
+  ])("cancels the job that %s waits for when a person ends the task", async (_who, dag, sign) => {
+    const task = await started(dag)
+    await logged(task, 1, sign)
+    await api(pathOf(task), "api", { method: "PATCH", body: JSON.stringify({ new_state: "failed" }) })
+    await jobsCancelled(task)
   })
 
-  here.it("goes on with its job after its worker was killed", async () => {
+  here.it("cancels the job of a deferred task whose time is over", async () => {
+    const task = await started("overdue")
+    expect(await ended(task)).toBe("failed")
+    await logged(task, 1, "The execution_timeout 0:00:05 of overdue is over.")
+    await jobsCancelled(task)
+  })
+
+  here.it("continues with its job after its worker was killed", async () => {
     const task = await started("killed")
-    await until("the job's first line is there", async () => (await log(task, 1)).includes("before"), SECONDS)
+    await logged(task, 1, "before")
     process.kill(Number(await readFile(join(folder, "airflow", "task.pid"), "utf8")), "SIGKILL")
-    await until("the next try goes on", async () => (await log(task, 2)).includes("goes on with its job"), SECONDS)
+    await logged(task, 2, "continues with its job")
     const [job, ...others] = jobsOf(task)
     expect(others).toEqual([])
     const [launch] = berth.launchesOf(job?.metadata.name ?? "")
     await berth.openGate(launch?.metadata.name ?? "")
     expect(await ended(task)).toBe("success")
-    expect(await log(task, 2)).toMatch(/before.*after/s)
+    await logged(task, 2, /before.*after/s)
     expect(jobsOf(task)).toHaveLength(1)
   })
 
@@ -186,9 +193,16 @@ async function xcoms(task: Task): Promise<Record<string, unknown>> {
   return Object.fromEntries(await Promise.all(values))
 }
 
-/** Returns the log of a try; empty if there is none yet. */
-async function log(task: Task, attempt: number): Promise<string> {
-  return JSON.stringify(await api(`${pathOf(task)}/logs/${attempt}`).catch(() => ""))
+/** Resolves when the log of a try has the text: Airflow writes it a moment after the task's state. */
+async function logged(task: Task, attempt: number, text: RegExp | string): Promise<void> {
+  await eventually(async () => {
+    expect(JSON.stringify(await api(`${pathOf(task)}/logs/${attempt}`))).toMatch(text)
+  }, SECONDS)
+}
+
+/** Resolves when the only job of a task is cancelled. */
+async function jobsCancelled(task: Task): Promise<void> {
+  await eventually(() => expect(jobsOf(task).map(({ status }) => status?.phase)).toEqual(["cancelled"]), SECONDS)
 }
 
 function jobsOf({ dag, run: of, id }: Task) {

@@ -28,6 +28,8 @@ with DAG("rejected", schedule=None):
     BerthJobOperator(task_id="rejected", **script("true"), **rejected)
 with DAG("stopped", schedule=None):
     BerthJobOperator(task_id="stopped", **script(GATE_WAIT))
+with DAG("stopped_here", schedule=None):
+    BerthJobOperator(task_id="stopped_here", **script(f"echo before; {GATE_WAIT}"), deferrable=False)
 with DAG("overdue", schedule=None):
     BerthJobOperator(task_id="overdue", **script(GATE_WAIT), execution_timeout=timedelta(seconds=5))
 with DAG("killed", schedule=None):

@@ -97,7 +97,7 @@ class BerthJobOperator(BaseOperator):
     Runs a job, and succeeds if the job does. The arguments are those of `berth.run`; `fields` has further fields of a job,
     such as `{"max_cost_usd": 3}`.
 
-    One try of a task submits at most one job. A try that finds the job of an earlier try unfinished goes on with it: the
+    One try of a task submits at most one job. A try that finds the job of an earlier try unfinished continues with it: the
     worker of that try was lost. The task returns the job's id; the XComs `status`, `exit_code` and `cost` follow at the
     end.
     """
@@ -202,7 +202,7 @@ class BerthJobOperator(BaseOperator):
         filters = [f"{key}={value}" for key, value in self._labels(context).items()]
         for job in client.jobs(label=filters):
             if job.status in ("queued", "booting", "running"):
-                self.log.info("An earlier try lost its worker. This try goes on with its job %s.", job.name)
+                self.log.info("An earlier try lost its worker. This try continues with its job %s.", job.name)
                 return job
         return None
 
@@ -271,7 +271,7 @@ class BerthJobTrigger(BaseTrigger):
         self.until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Returns the class and its arguments, with which another triggerer goes on."""
+        """Returns the class and its arguments, with which another triggerer continues."""
         arguments = {name: getattr(self, name) for name in ("job_id", "conn_id", "cancel_on_kill", "until")}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
