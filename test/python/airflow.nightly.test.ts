@@ -133,7 +133,7 @@ here.describe("the operator for Airflow", () => {
   here.it("cancels the job of a deferred task whose time is over", async () => {
     const task = await started("overdue")
     expect(await ended(task)).toBe("failed")
-    await logged(task, 1, "The execution_timeout 0:00:05 of overdue is over.")
+    await logged(task, 1, "The execution_timeout 0:00:15 of overdue is over.")
     await jobsCancelled(task)
   })
 
