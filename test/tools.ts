@@ -11,6 +11,7 @@ import { type GoProgram, goProgram } from "./go-program.ts"
 import { KSTATUS } from "./kstatus/kstatus.ts"
 import { motoEnvironment } from "./moto.ts"
 import { ETCD_TOOLS } from "./operate/etcd-tools.ts"
+import { airflowPrograms } from "./python/airflow.ts"
 import { notebookPython, pythonWheels } from "./python/package.ts"
 import { pythonEnvironment } from "./python-environment.ts"
 import { RCLONE } from "./rclone.ts"
@@ -46,6 +47,7 @@ export const TOOLS = {
   "openapi-python-client": { prepare: pythonBuildPrograms },
   "wheels of berth-jobs": { prepare: pythonWheels },
   "a Python for notebooks": { prepare: notebookPython },
+  Airflow: { prepare: airflowPrograms },
   standardwebhooks: { prepare: standardWebhooksPython },
   "openapi-typescript": { prepare: openApiTypeScript },
   "the oldest Node.js": { prepare: oldestNode },

@@ -73,7 +73,11 @@ here.describe("the package for Python", () => {
   here.it("raises errors with the words of the API, and shows no credential", async () => {
     expect(JSON.parse(lastLine(await print("errors.py")))).toEqual({
       unknown: expect.stringMatching(/no field 'memmory'.*memory/),
-      bad: { type: "BadRequest", field: expect.stringContaining("mountPath"), text: expect.any(String) },
+      bad: {
+        type: "BadRequest",
+        field: expect.stringContaining("mountPath"),
+        text: expect.stringMatching(/^The job has .*:\n.*mountPath/),
+      },
       gpu: expect.stringContaining("is no GPU"),
       missing: "NotFound",
       conflict: "Conflict",

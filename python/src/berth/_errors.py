@@ -31,8 +31,8 @@ class ApiError(Error):
         #: Invalid fields: each has `pointer` and `detail`.
         self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
         detail = str(problem.get("detail") or f"{address} answered {status}")
-        each = [f"{one.get('pointer')}: {one.get('detail')}" for one in self.errors]
-        super().__init__("\n".join([detail, *(each if len(each) > 1 else [])]))
+        each = [f"  {one.get('detail')}" for one in self.errors]
+        super().__init__("\n".join([detail.replace(": see errors.", ":") if each else detail, *each]))
         self.status = status
         #: Last part of the problem's type, such as `name-taken`; empty if there is none.
         self.type = str(problem.get("type") or "").rsplit("/", 1)[-1]

@@ -39,6 +39,8 @@ class Submission(NamedTuple):
 
     body: JobSubmission
     workdir: Workdir
+    #: Text that only repetitions of this submission share; None: each call is another submission.
+    idempotency_key: str | None = None
 
 
 def submission_of(
@@ -55,6 +57,7 @@ def submission_of(
     workdir: Workdir = None,
     volumes: Mapping[str, Mapping[str, Any]] | None = None,
     timeout: str | float | timedelta | None = None,
+    idempotency_key: str | None = None,
     **fields: Any,
 ) -> Submission:
     """
@@ -78,10 +81,10 @@ def submission_of(
     if any(part is not None for part in (gpu, cpu, memory, disk)):
         if "resources" in body.additional_properties:
             raise TypeError("resources excludes gpu, cpu, memory and disk: give the one or the others.")
-        sizes = Resources(cpu=_given(cpu), memory=_given(memory), disk=_given(disk))
+        sizes = Resources(cpu=given(cpu), memory=given(memory), disk=given(disk))
         sizes.gpu = UNSET if gpu is None else _as_is(gpu_of(gpu) if isinstance(gpu, str) else dict(gpu))
         body.resources = sizes
-    return Submission(body, workdir)
+    return Submission(body, workdir, idempotency_key)
 
 
 def array_of(
@@ -97,7 +100,7 @@ def array_of(
         raise TypeError("An array has either matrix or size: give one of them.")
     definition = JobDefinition(image=job.image)
     body = ArrayCreation(name=name, job_definition=definition)
-    body.size, body.parallelism, body.max_failed = _given(size), _given(parallelism), _given(max_failed)
+    body.size, body.parallelism, body.max_failed = given(size), given(parallelism), given(max_failed)
     if matrix is not None:
         body.matrix = _as_is({key: [str(value) for value in each] for key, each in matrix.items()})
     for field, value in job.to_dict().items():
@@ -116,7 +119,7 @@ def array_name(prefix: str) -> str:
 
 def workdir_of(sha256: str, path: str | None) -> UploadedWorkdir:
     """Returns the field `workdir` of an upload."""
-    return UploadedWorkdir(sha256=sha256, path=_given(path))
+    return UploadedWorkdir(sha256=sha256, path=given(path))
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:
@@ -176,7 +179,8 @@ def _api_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _given(value: Any) -> Any:
+def given(value: Any) -> Any:
+    """Returns the value for the generated client, which omits None only as UNSET."""
     return UNSET if value is None else value
 
 

@@ -20,7 +20,7 @@ from .._api.models import ArrayRecord, JobCreated, JobPlan
 from .._api.types import File
 from .._context import choose_context
 from .._errors import Error, NotFound
-from .._job_fields import Submission, array_name, array_of, submission_of, words_of, workdir_of
+from .._job_fields import Submission, array_name, array_of, given, submission_of, words_of, workdir_of
 from .._workdir import PackedFolder, pack_workdir
 from ._array import Array
 from ._connection import Connection, log
@@ -113,7 +113,8 @@ class Client:
         await self._add_workdir(submission)
         program = (words_of(command) if command is not None else ["array"])[0]
         array = array_of(submission.body, name or array_name(program), matrix, size, parallelism, max_failed)
-        created = await self._connection.call(create_array.request(body=array), create_array.answer)
+        request = create_array.request(body=array, idempotency_key=given(submission.idempotency_key))
+        created = await self._connection.call(request, create_array.answer)
         if not isinstance(created, ArrayRecord):
             raise Error("The API answered a submission with a plan.")
         return Array(self._connection, created)
@@ -169,7 +170,8 @@ class Client:
 
     async def _submit(self, submission: Submission, plan: Plan | None = None) -> Job:
         await self._add_workdir(submission)
-        created = await self._connection.call(create_job.request(body=submission.body), create_job.answer)
+        request = create_job.request(body=submission.body, idempotency_key=given(submission.idempotency_key))
+        created = await self._connection.call(request, create_job.answer)
         if not isinstance(created, JobCreated):
             raise Error("The API answered a submission with a plan.")
         for warning in created.warnings:
@@ -180,7 +182,7 @@ class Client:
 
     async def _add_workdir(self, submission: Submission) -> None:
         """Uploads the local folder, unless the project has it, and names it in the job."""
-        body, workdir = submission
+        body, workdir, _ = submission
         if workdir is None:
             return
         caller = await self._connection.call(who_am_i.request(), who_am_i.answer)
