@@ -70,7 +70,11 @@ async function sessionsOf(job: string): Promise<string[]> {
 async function echo(port: number, sent: string): Promise<{ text: string; socket: Socket }> {
   const socket = connectTcp(port, "127.0.0.1")
   socket.write(sent)
-  const [data] = (await once(socket, "data")) as [Buffer]
+  const closed = once(socket, "close").then(() => {
+    throw new Error(`the connection was closed before it returned ${sent}`)
+  })
+  const [data] = (await Promise.race([once(socket, "data"), closed])) as [Buffer]
+  closed.catch(() => undefined)
   return { text: data.toString(), socket }
 }
 
@@ -157,9 +161,10 @@ engineNeeded.describe("sessions", () => {
       expect(echoed.map(({ text }) => text)).toEqual(Array.from({ length: 10 }, (_, index) => `${index}`))
       for (const { socket } of echoed.slice(1)) socket.destroy()
       expect(await sessionsOf("server")).toHaveLength(1)
+      const broken = once(echoed[0]?.socket as Socket, "close")
       await program.kill()
       balancer.targets = [berth.url]
-      await once(echoed[0]?.socket as Socket, "close")
+      await broken
       const again = await echo(port, "again")
       expect(again.text).toBe("again")
       again.socket.destroy()

@@ -1,6 +1,7 @@
 import { once } from "node:events"
 import { createServer, type Server, type Socket } from "node:net"
 import type { Command } from "commander"
+import type { WebSocket } from "ws"
 import type { BerthClient } from "../../client/client.ts"
 import { readFrame, type StreamResult, sendAll } from "../../core/apis/remote-command.ts"
 import type { Call, Commands } from "../command.ts"
@@ -98,7 +99,7 @@ class Forward {
 
   async #serve(socket: Socket): Promise<void> {
     const { signal, terminal } = this.#call
-    const stream = await this.#connect()
+    const { stream, session } = await this.#connect()
     let result: StreamResult | undefined
     stream.on("message", (data: Buffer) => {
       const frame = readFrame(data)
@@ -120,22 +121,23 @@ class Forward {
     if (result?.error !== undefined) terminal.warn(result.error)
     if (code === NORMAL_CLOSURE || signal.aborted) return
     terminal.warn(`The connection has ended: ${reason.toString() || `closed with ${code}`}.`)
-    // The next session is there before the next connection needs it.
-    this.#session = undefined
+    // The next session is there before the next connection needs it. Other connections may have opened it already.
+    if (this.#session === session) this.#session = undefined
     await this.#open().catch(() => undefined)
   }
 
   /** Connects by the session, or by a new one if it has ended. */
-  async #connect(): Promise<Awaited<ReturnType<typeof connectStream>>> {
-    const { signal } = this.#call
+  async #connect(): Promise<{ stream: WebSocket; session: Promise<OpenSession> }> {
+    const { signal, terminal } = this.#call
     const session = this.#open()
     try {
-      return await connectStream(await session, signal)
+      return { stream: await connectStream(await session, signal), session }
     } catch (error) {
       signal.throwIfAborted()
       if (this.#session === session) this.#session = undefined
-      this.#call.terminal.progress(`Opening another session: ${error instanceof Error ? error.message : String(error)}`)
-      return await connectStream(await this.#open(), signal)
+      terminal.progress(`Opening another session: ${error instanceof Error ? error.message : String(error)}`)
+      const next = this.#open()
+      return { stream: await connectStream(await next, signal), session: next }
     }
   }
 }
