@@ -84,7 +84,7 @@ const NO_RIGHT = "cannot"
 describe("the façade's account", () => {
   let launch: StoredLaunch
   const ref = () => ({ namespace: system, name: launch.metadata.name })
-  const keys = { signingKey: "{}", encryptionKey: "{}", version: "1", runtime: "docker" }
+  const keys = { signingKey: "{}", encryptionKey: "{}", version: "1", runtime: "docker", abilities: [] }
   const agent = () => registered(keys as Parameters<typeof registered>[0], new Date())
 
   beforeAll(async () => {
