@@ -95,7 +95,8 @@ class Flood {
   /** Sends a message or forgery of a random kind: four of five to the first Launch, the others to all in turn. */
   async #sendOne(): Promise<number> {
     const turn = this.#sent++
-    const kinds = Object.keys(JWS_TYPES) as MessageKind[]
+    // The proof of a session comes by a WebSocket (test/sessions).
+    const kinds = (Object.keys(JWS_TYPES) as MessageKind[]).filter((kind) => kind !== "session")
     const kind = kinds[turn % kinds.length] ?? "report"
     const launch = this.#launches[turn % 5 === 0 ? (turn / 5) % this.#launches.length : 0]?.metadata.name ?? ""
     const forged = { launch, sequence: 1_000_000, attempt: 1, retryCount: 0, offset: 0, data: "" }
