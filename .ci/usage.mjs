@@ -43,14 +43,14 @@ function sample() {
     const table = processTable()
     const parents = new Map(table.map(({ pid, parent }) => [pid, parent]))
     for (const { id, pid, kind, seconds } of table) {
-      const before = processes.get(id)
+      const before = processes.get(id) ?? { from: 0, seconds: 0, owner: startedBy(pid, parents) }
       const running = fileOf(pid)
       // What a process does after its parent's end, or its file's, counts for the file that started it.
-      const owner = running ?? before?.owner ?? (before === undefined ? startedBy(pid, parents) : undefined)
-      if (owner !== undefined) files[owner] = (files[owner] ?? 0) + seconds - (before?.seconds ?? 0)
-      // A process that has ended, and is not waited for yet, has no command line any more.
-      const known = { kind: kind ?? before?.kind ?? "others", from: before?.from ?? 0, seconds }
-      processes.set(id, running === undefined ? { ...known, owner } : known)
+      const owner = running ?? before.owner
+      if (owner !== undefined) files[owner] = (files[owner] ?? 0) + seconds - before.seconds
+      // A process that has ended, and is not waited for yet, has no command line any more. A worker has no owner.
+      const known = { ...before, kind: kind ?? before.kind ?? "others", seconds }
+      processes.set(id, running === undefined ? known : { ...known, owner: undefined })
     }
   }
   const timer = setInterval(look, INTERVAL_MS)
@@ -98,7 +98,9 @@ function processTable() {
         const [parent, user, system, start] = [fields[1], fields[11], fields[12], fields[19]]
         const line = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ")
         const kind = line === "" ? undefined : (KINDS.find(([, pattern]) => pattern.test(line))?.[0] ?? "others")
-        return [{ id: `${pid} ${start}`, pid, parent, kind, seconds: (Number(user) + Number(system)) / TICKS_PER_SECOND }]
+        return [
+          { id: `${pid} ${start}`, pid, parent, kind, seconds: (Number(user) + Number(system)) / TICKS_PER_SECOND },
+        ]
       } catch {
         // It has ended since the folder was read.
         return []
