@@ -85,7 +85,7 @@ describe("the façade's account", () => {
   let launch: StoredLaunch
   const ref = () => ({ namespace: system, name: launch.metadata.name })
   const keys = { signingKey: "{}", encryptionKey: "{}", version: "1", runtime: "docker", abilities: [] }
-  const agent = () => registered({ ...keys, protocol: 1, launch: launch.metadata.name }, new Date())
+  const agent = () => registered({ ...keys, protocol: 1, launch: "l-1" }, new Date())
 
   beforeAll(async () => {
     const { metadata, ...rest } = launchOf(jobOf({ metadata: { namespace: tenant } }))
