@@ -213,8 +213,11 @@ engineNeeded.describe("sessions", () => {
     for (const id of await sessionsOf("job")) await berth.fetch(`/jobs/job/sessions/${id}`, { method: "DELETE" })
     await berth.submit("brief", "true")
     await berth.reached("succeeded", "brief")
-    const ended = await open("brief", { port: 80 })
-    expect([ended.status, await ended.text()]).toEqual([409, expect.stringContaining("The job brief is succeeded")])
+    // The façade's cache may not have the end yet.
+    await eventually(async () => {
+      const ended = await open("brief", { port: 80 })
+      expect([ended.status, await ended.text()]).toEqual([409, expect.stringContaining("The job brief is succeeded")])
+    })
     for (const body of [{}, { port: 80, command: ["sh"] }, { port: 80, tty: true }, { command: ["sh"], rows: 3 }])
       expect((await open("job", body)).status).toBe(400)
   })

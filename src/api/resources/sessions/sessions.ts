@@ -89,7 +89,7 @@ function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
   const phase = job.status?.phase ?? "queued"
   const launch = launches.find((each) => isCurrent(each) && each.status?.agent?.startTime !== undefined)
   if (launch === undefined) {
-    const remedy = isTerminal(phase) ? "A session needs a running container." : "Wait until it runs."
+    const remedy = isTerminal(phase) ? "A session needs a running container." : "Wait until its container runs."
     throw new Problem({ type: "not-running", status: 409, detail: `The job ${name} is ${phase}. ${remedy}` })
   }
   const { version = "unknown", abilities = [] } = launch.status?.agent ?? {}
