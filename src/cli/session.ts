@@ -1,7 +1,7 @@
 import { once } from "node:events"
 import { WebSocket } from "ws"
 import { type BerthClient, readBody, type Schemas } from "../client/client.ts"
-import { proxiedAgents } from "../core/apis/proxy.ts"
+import { proxiedAgentFor } from "../core/apis/proxy.ts"
 import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../core/apis/remote-command.ts"
 import { EXIT, Failure } from "./exit.ts"
 
@@ -29,9 +29,7 @@ export async function openSession(
 
 /** Connects to a session. @throws Failure with the server's words */
 export async function connectStream({ url, token }: OpenSession, signal: AbortSignal): Promise<WebSocket> {
-  const agents = proxiedAgents()
-  const agent = url.startsWith("wss") ? agents?.httpsAgent : agents?.httpAgent
-  const options = { perMessageDeflate: false, ...(agent !== undefined && { agent }) }
+  const options = { perMessageDeflate: false, agent: proxiedAgentFor(url) }
   const socket = new WebSocket(url, [SESSION_PROTOCOL, `${TOKEN_PROTOCOL}${token}`], options)
   const refused = Promise.withResolvers<never>()
   socket.once("unexpected-response", (_request, response) => {
@@ -58,10 +56,4 @@ function detailOf(text: string, status = 0): string {
   } catch {
     return `the session's connection was answered with ${status}`
   }
-}
-
-/** Resolves with why a socket was closed. */
-export async function closed(socket: WebSocket): Promise<string> {
-  const [code, reason] = (await once(socket, "close")) as [number, Buffer]
-  return reason.byteLength > 0 ? reason.toString() : `the connection was closed (${code})`
 }

@@ -277,7 +277,7 @@ describe("nebius", () => {
     await expect(refused).rejects.toThrow(/vpcsubnet-e00gone.*correct `network` and `subnets`/)
   })
 
-  it("makes the security group again after somebody has deleted it", async () => {
+  it("makes the security group again after it was deleted", async () => {
     const groups = () => server.instances().map((vm) => vm.spec.networkInterfaces[0]?.securityGroups?.[0]?.id ?? "")
     await cloud.launch(spec())
     const [deleted = ""] = groups()

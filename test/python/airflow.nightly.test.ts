@@ -130,7 +130,7 @@ here.describe("the operator for Airflow", () => {
     await jobsCancelled(task)
   })
 
-  here.it("cancels the job of a deferred task whose time is over", async () => {
+  here.it("cancels the job of a deferred task that exceeds its timeout", async () => {
     const task = await started("overdue")
     expect(await ended(task)).toBe("failed")
     await logged(task, 1, "The execution_timeout 0:00:15 of overdue is over.")

@@ -1,9 +1,7 @@
 import { once } from "node:events"
-import http from "node:http"
-import https from "node:https"
 import { rootCertificates } from "node:tls"
 import { WebSocket } from "ws"
-import { proxiedAgents } from "../../core/apis/proxy.ts"
+import { proxiedAgentFor } from "../../core/apis/proxy.ts"
 import { SESSION_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { type AgentKeys, check, signMessage } from "../../core/protocol/messages.ts"
 import type { BootConfig } from "../../core/protocol/protocol.ts"
@@ -32,7 +30,7 @@ export async function openSessionSocket(
     handshakeTimeout: OPEN_SECONDS * 1000,
     maxPayload: SESSION_MESSAGE_BYTES * 2,
     perMessageDeflate: false,
-    agent: url.startsWith("wss") ? httpsAgent(trust) : (proxiedAgents()?.httpAgent ?? new http.Agent()),
+    agent: proxiedAgentFor(url),
     ...trust,
   })
   try {
@@ -47,9 +45,4 @@ export async function openSessionSocket(
     socket.terminate()
     throw error
   }
-}
-
-function httpsAgent(trust: https.AgentOptions): https.Agent {
-  const proxied = proxiedAgents()?.httpsAgent
-  return proxied === undefined ? new https.Agent(trust) : proxied
 }

@@ -1,6 +1,7 @@
 import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
 import type { Logger } from "../../core/apis/logger.ts"
+import { NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import { type AgentKeys, check } from "../../core/protocol/messages.ts"
 import type { BootConfig } from "../../core/protocol/protocol.ts"
 import { type StreamOrder, StreamOrderSchema } from "../../core/protocol/sessions.ts"
@@ -21,9 +22,6 @@ export interface SessionsOptions {
   /** Called when a session's connection breaks off: the next report asks at once whether there is another session. */
   onLost: () => void
 }
-
-/** https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1 */
-const NORMAL_CLOSURE = 1000
 
 /** After a connection broke off, people open another session: reports come this often for a while, seconds. */
 const ASK_SECONDS = 2

@@ -39,7 +39,6 @@ export interface NewSession extends Omit<SessionFacts, "id" | "since"> {
 export class SessionHub {
   readonly #options: HubOptions
   readonly #held = new Map<string, Session>()
-  readonly #stop = new AbortController()
 
   constructor(options: HubOptions) {
     this.#options = options
@@ -88,7 +87,7 @@ export class SessionHub {
     else await this.#options.leases.delete(id)
   }
 
-  /** Removes what ended replicas have left, until the signal is aborted. Then it ends all sessions. */
+  /** Removes what ended replicas have left, until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
     const { leases, clock, logger } = this.#options
     while (!signal.aborted) {
@@ -101,7 +100,6 @@ export class SessionHub {
 
   /** Ends all sessions: this replica stops. */
   close(): void {
-    this.#stop.abort()
     for (const session of this.#held.values())
       session.end("this replica of Berth stops: open the session again", CLOSES.restart)
   }

@@ -44,12 +44,12 @@ function indexed(value: string | undefined): string[] {
 /** Seconds without renewal after which no replica holds a session. */
 const LEASE_SECONDS = 15
 
-export function leaseName(id: string): string {
+function leaseName(id: string): string {
   return `session-${id}`
 }
 
 /** Returns the session of a Lease; undefined for a Lease that is none. */
-export function sessionIn({ metadata }: Lease): SessionFacts | undefined {
+function sessionIn({ metadata }: Lease): SessionFacts | undefined {
   try {
     return JSON.parse(metadata.annotations?.[ANNOTATIONS.session] ?? "") as SessionFacts
   } catch {
@@ -87,7 +87,7 @@ export class SessionLeases {
     this.#replicaUrl = url
   }
 
-  /** Calls back once when somebody deletes a session's Lease. */
+  /** Calls back when the Lease of a session is deleted. */
   onDeleted(id: string, callback: () => void): void {
     this.#onDeleted.set(id, callback)
   }

@@ -30,11 +30,10 @@ function copy(from: WebSocket, to: WebSocket, count: (bytes: number) => void): v
   })
 }
 
-/** Closes a socket, with a code that one may send. */
+/** Closes a socket, with a code that one may send. One that is closing already still sends what waits in it. */
 export function closeSocket(socket: WebSocket, code: number, reason: string): void {
   socket.resume()
   if (socket.readyState === socket.OPEN) socket.close(isSendable(code) ? code : 1011, cut(reason))
-  else socket.terminate()
 }
 
 /** Codes 1004 to 1006 and 1015 say what happened here, and are never sent (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */

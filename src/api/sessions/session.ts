@@ -1,6 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
 import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
+import { NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
 import type { SessionFacts } from "./lease.ts"
 import { closeSocket, relay } from "./relay.ts"
@@ -13,7 +14,7 @@ const MOST_STREAMS = 64
 
 /** Codes with which a socket is closed (https://www.iana.org/assignments/websocket). */
 export const CLOSES = {
-  done: 1000,
+  done: NORMAL_CLOSURE,
   restart: 1012,
   policy: 1008,
   tryLater: 1013,
@@ -45,6 +46,7 @@ export class Session {
   readonly #waiting = new Map<number, Waiting>()
   readonly #sockets = new Set<WebSocket>()
   readonly #ended = Promise.withResolvers<string>()
+  #isOver = false
   /** Bytes from and to the person. */
   readonly bytes = { sent: 0, received: 0 }
   /** Monotonic time of the last byte. */
@@ -128,8 +130,10 @@ export class Session {
     waiting.client.resume()
   }
 
-  /** Ends the session and all its streams. */
+  /** Ends the session and all its streams. The first reason counts. */
   end(reason: string, code: number = CLOSES.policy): void {
+    if (this.#isOver) return
+    this.#isOver = true
     this.#ended.resolve(reason)
     for (const stream of this.#waiting.keys()) this.#drop(stream, code, reason)
     for (const socket of this.#sockets) closeSocket(socket, code, reason)

@@ -2,7 +2,7 @@ import { once } from "node:events"
 import { type Command, Option } from "commander"
 import type { WebSocket } from "ws"
 import type { Schemas } from "../../client/client.ts"
-import { frameOf, readFrame, type StreamResult, sendAll } from "../../core/apis/remote-command.ts"
+import { frameOf, readFrame, readResult, type StreamResult, sendAll } from "../../core/apis/remote-command.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, Failure } from "../exit.ts"
 import { connectStream, openSession } from "../session.ts"
@@ -67,7 +67,7 @@ async function receive(socket: WebSocket, { terminal, signal }: Call<ExecFlags>)
   let written = Promise.resolve()
   socket.on("message", (data: Buffer) => {
     const frame = readFrame(data)
-    if (frame?.channel === "status") result = JSON.parse(Buffer.from(frame.content).toString()) as StreamResult
+    if (frame?.channel === "status") result = readResult(frame.content)
     if (frame?.channel !== "stdout" && frame?.channel !== "stderr") return
     const { channel, content } = frame
     socket.pause()

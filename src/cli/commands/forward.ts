@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from "node:net"
 import type { Command } from "commander"
 import type { WebSocket } from "ws"
 import type { BerthClient } from "../../client/client.ts"
-import { readFrame, type StreamResult, sendAll } from "../../core/apis/remote-command.ts"
+import { NORMAL_CLOSURE, readFrame, readResult, type StreamResult, sendAll } from "../../core/apis/remote-command.ts"
 import type { Call, Commands } from "../command.ts"
 import { EXIT, usageError } from "../exit.ts"
 import { connectStream, type OpenSession, openSession } from "../session.ts"
@@ -90,11 +90,16 @@ class Forward {
 
   #open(): Promise<OpenSession> {
     const { job, remote } = this.#target
-    this.#session ??= openSession(this.#client, job, { port: remote }, this.#call.signal)
-    this.#session.catch(() => {
-      this.#session = undefined
-    })
-    return this.#session
+    if (this.#session !== undefined) return this.#session
+    const opened = openSession(this.#client, job, { port: remote }, this.#call.signal)
+    opened.catch(() => this.#forget(opened))
+    this.#session = opened
+    return opened
+  }
+
+  /** Lets the next connection open a session, unless another one has done so already. */
+  #forget(session: Promise<OpenSession>): void {
+    if (this.#session === session) this.#session = undefined
   }
 
   async #serve(socket: Socket): Promise<void> {
@@ -108,7 +113,7 @@ class Forward {
         socket.once("drain", () => stream.resume())
         socket.once("close", () => stream.resume())
       } else if (frame?.channel === "close") socket.end()
-      else if (frame?.channel === "status") result = JSON.parse(Buffer.from(frame.content).toString()) as StreamResult
+      else if (frame?.channel === "status") result = readResult(frame.content)
     })
     const stop = (): void => stream.terminate()
     signal.addEventListener("abort", stop, { once: true })
@@ -121,8 +126,8 @@ class Forward {
     if (result?.error !== undefined) terminal.warn(result.error)
     if (code === NORMAL_CLOSURE || signal.aborted) return
     terminal.warn(`The connection has ended: ${reason.toString() || `closed with ${code}`}.`)
-    // The next session is there before the next connection needs it. Other connections may have opened it already.
-    if (this.#session === session) this.#session = undefined
+    // The next session is there before the next connection needs it.
+    this.#forget(session)
     await this.#open().catch(() => undefined)
   }
 
@@ -134,13 +139,10 @@ class Forward {
       return { stream: await connectStream(await session, signal), session }
     } catch (error) {
       signal.throwIfAborted()
-      if (this.#session === session) this.#session = undefined
+      this.#forget(session)
       terminal.progress(`Opening another session: ${error instanceof Error ? error.message : String(error)}`)
       const next = this.#open()
       return { stream: await connectStream(await next, signal), session: next }
     }
   }
 }
-
-/** https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1 */
-const NORMAL_CLOSURE = 1000

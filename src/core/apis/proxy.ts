@@ -70,6 +70,12 @@ export function proxiedAgents(): { httpAgent: http.Agent; httpsAgent: https.Agen
   return { httpAgent: new http.Agent(options), httpsAgent: new https.Agent(options) }
 }
 
+/** Returns the agent for requests to a URL, also of a WebSocket; undefined without a proxy. */
+export function proxiedAgentFor(url: string): http.Agent | undefined {
+  const agents = proxiedAgents()
+  return /^(https|wss):/.test(url) ? agents?.httpsAgent : agents?.httpAgent
+}
+
 function environmentOf({ httpProxy, httpsProxy, noProxy }: ProxySettings) {
   return {
     ...defined({ http_proxy: httpProxy, https_proxy: httpsProxy }),

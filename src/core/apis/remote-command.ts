@@ -18,6 +18,9 @@ export const FRAME_BYTES = 64 * 1024
 /** Bytes that may wait in a socket before its sender reads on. */
 export const WAITING_BYTES = 1024 * 1024
 
+/** Code of a WebSocket that was closed on purpose (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */
+export const NORMAL_CLOSURE = 1000
+
 /** Returns a frame. */
 export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Array {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
@@ -49,6 +52,11 @@ export interface TerminalSize {
 export interface StreamResult {
   exitCode?: number
   error?: string
+}
+
+/** Returns the result in the content of a frame of the channel `status`. */
+export function readResult(content: Uint8Array): StreamResult {
+  return JSON.parse(new TextDecoder().decode(content)) as StreamResult
 }
 
 /** Part of a WebSocket that sends frames. */
