@@ -134,6 +134,13 @@ const KUBE = {
     about: "time that the VMs of jobs without reuse wait for another job; default: they don't: docs/reuse.md",
     parse: reuseIdleSeconds,
   },
+  sessions: {
+    flag: "--sessions <boolean>",
+    env: "BERTH_SESSIONS",
+    about:
+      "true: developers may run commands in the containers of jobs, and reach their ports; failed VMs can be kept for it: docs/sessions.md (default: false)",
+    parse: trueOrFalse,
+  },
   logLevel: SHARED_OPTIONS.logLevel,
 } as const satisfies OptionTable
 
@@ -411,13 +418,6 @@ const FACADE = {
     flag: "--console <boolean>",
     env: "BERTH_CONSOLE",
     about: "false: the web console is not served at /console/ (default: true)",
-    parse: trueOrFalse,
-  },
-  sessions: {
-    flag: "--sessions <boolean>",
-    env: "BERTH_SESSIONS",
-    about:
-      "true: developers may run commands in the containers of running jobs, and reach their ports (default: false)",
     parse: trueOrFalse,
   },
   replicaHost: {

@@ -179,14 +179,14 @@ function healthOf(launches: Caches["launches"], gateway: AwaitedGateway): Health
 /** Returns the planner of jobs, which knows the lines that jobs wait in, the advisor, and the lookup of prices. */
 function planners(
   sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs" | "jobArrays">,
-  { defaultReuseIdleSeconds: reuseIdleSeconds }: Options,
+  { defaultReuseIdleSeconds: reuseIdleSeconds, sessions: allowsSessions }: Options,
   { client, architectures }: FacadeParts,
 ): Pick<FacadeDependencies, "plan" | "advise" | "hourlyPriceNow"> {
   const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
   const stores = { jobs: sources.jobs.store, jobArrays: sources.jobArrays.store }
   const obstacleTo: ObstacleTo = (namespace, order) => plannedObstacle(stores, namespace, order)
   const own = { whySecretMissing: secretChecker(client), nextTurn, inLine, obstacleTo }
-  const settings = { architectures, ...defined({ reuseIdleSeconds }) }
+  const settings = { architectures, ...defined({ reuseIdleSeconds, allowsSessions }) }
   return {
     plan: jobPlanner({ ...sources, ...own }, settings),
     advise: jobAdvisor({ ...sources, nextTurn }, settings),

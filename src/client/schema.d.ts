@@ -915,11 +915,31 @@ export interface paths {
         get: operations["listSessions"];
         put?: never;
         /**
-         * Open a session into the job's running container: a command, or a TCP port.
+         * Open a session into the job's running or kept container: a command, or a TCP port.
          * @description Needs the role developer or higher.
          */
         post: operations["openSession"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/debug": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End the VM that is kept for sessions after the job has failed.
+         * @description Needs the role developer or higher.
+         */
+        delete: operations["endDebug"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1168,6 +1188,14 @@ export interface components {
             /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
             key?: string | null;
         };
+        /** @description Keeps the VM of a failed job for sessions. Needs an installation that allows sessions. Default: the VM ends at once. */
+        Debug: {
+            /**
+             * Format: int64
+             * @description Seconds for which the VM is kept after the container failed. A session opens a copy of the failed container there. They are billed, and this job's cost has them.
+             */
+            keepSeconds: number;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroup: {
             /** @description Name of the group in the project. */
@@ -1256,6 +1284,7 @@ export interface components {
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
             reuse?: components["schemas"]["Reuse"] | null;
+            debug?: components["schemas"]["Debug"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -1552,6 +1581,11 @@ export interface components {
             /** @description The vCPUs count as unused up to it. Null: 5 on a VM without GPUs. */
             cpu_percent: number | null;
         };
+        /** @description Keeps the VM of the failed job for sessions. Null: it ends at once. */
+        DebugRecord: {
+            /** @description Seconds for which the VM is kept after the container failed. */
+            keep_seconds: number;
+        };
         /** @description What the last run used, by samples of 5 seconds: peaks between them are unseen. Null before its end, and if the VM's agent measured nothing. */
         UsageRecord: {
             /** @description Time that was measured, seconds. */
@@ -1703,6 +1737,9 @@ export interface components {
             retry_rules: components["schemas"]["RetryRuleRecord"][];
             idle_limit: components["schemas"]["IdleLimitRecord"] | null;
             reuse: components["schemas"]["ReuseRecord"] | null;
+            debug: components["schemas"]["DebugRecord"] | null;
+            /** @description Time until which the VM of the failed job is kept for sessions. Null: it is not. */
+            kept_until: string | null;
             usage: components["schemas"]["UsageRecord"] | null;
             /** @description Number of failures after which the job got a new VM: by its rules, or for a transient fault. */
             new_vm_retries: number;
@@ -1987,7 +2024,7 @@ export interface components {
             /** Format: date-time */
             at: string;
             /** @enum {string} */
-            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "TakeoverLost" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Idle" | "HandedOver" | "Retried" | "Lost" | "Deleted" | "Ended";
+            type: "Submitted" | "Waiting" | "Requested" | "Refused" | "Unanswered" | "Created" | "TakeoverLost" | "Registered" | "BootFailed" | "Started" | "PreemptionNotice" | "Finished" | "Idle" | "Kept" | "HandedOver" | "Retried" | "Lost" | "Deleted" | "Ended";
             /** @description Reason, one word. */
             reason: string | null;
             /** @description The entry for people. */
@@ -2080,6 +2117,7 @@ export interface components {
             retryRules?: components["schemas"]["RetryRule"][] | null;
             idleLimit?: components["schemas"]["IdleLimit"] | null;
             reuse?: components["schemas"]["Reuse"] | null;
+            debug?: components["schemas"]["Debug"] | null;
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -2282,6 +2320,14 @@ export interface components {
             /** @description Only jobs of the project with the same key share VMs. Default: those without a key. */
             key?: string;
         };
+        /** @description Keeps the VM of a failed job for sessions. Needs an installation that allows sessions. Default: the VM ends at once. */
+        DebugOutput: {
+            /**
+             * Format: int64
+             * @description Seconds for which the VM is kept after the container failed. A session opens a copy of the failed container there. They are billed, and this job's cost has them.
+             */
+            keepSeconds: number;
+        };
         /** @description Group of the project's jobs, such as those that use one database. The job waits while the group is full. */
         ConcurrencyGroupOutput: {
             /** @description Name of the group in the project. */
@@ -2344,6 +2390,7 @@ export interface components {
             retryRules?: components["schemas"]["RetryRuleOutput"][];
             idleLimit?: components["schemas"]["IdleLimitOutput"];
             reuse?: components["schemas"]["ReuseOutput"];
+            debug?: components["schemas"]["DebugOutput"];
             /**
              * Format: int64
              * @description Maximum run time, counted from the container's first start. Default: 30 days.
@@ -4843,6 +4890,8 @@ export interface components {
             command?: string[] | null;
             /** @description True: the command gets a terminal. Default: false. */
             tty?: boolean | null;
+            /** @description True: the command is one of Berth's own tools (busybox), for an image without them. It runs beside the container, which then has its files at /proc/1/root, or in the copy of a failed one. Default: false. */
+            toolbox?: boolean | null;
             /** Format: int64 */
             columns?: number | null;
             /** Format: int64 */
@@ -9129,6 +9178,37 @@ export interface operations {
             403: components["responses"]["Problem403"];
             404: components["responses"]["Problem404"];
             409: components["responses"]["Problem409"];
+            413: components["responses"]["Problem413"];
+            415: components["responses"]["Problem415"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    endDebug: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ended: the VM is terminated. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
             413: components["responses"]["Problem413"];
             415: components["responses"]["Problem415"];
             429: components["responses"]["Problem429"];

@@ -284,7 +284,7 @@ function vmControllers(
     },
     settings: {
       architectures,
-      ...defined({ idleSeconds }),
+      ...defined({ idleSeconds, allowsSessions: options.sessions }),
       ...shared.reuseDefault,
       ...(launchesPerMinute && { launchesPerMinute }),
     },

@@ -1,3 +1,4 @@
+import { LONGEST_KEEP_SECONDS } from "../../src/core/apis/debug.ts"
 import { LIMITS } from "../../src/core/apis/field-limits.ts"
 import { JOB } from "../../src/core/apis/job.ts"
 import { RETRY_REASONS } from "../../src/core/apis/retry-rules.ts"
@@ -137,6 +138,7 @@ export const JOBS: Corpus = {
     everything: {
       command: ["/bin/sh", "-c"],
       args: ["echo $GREETING"],
+      debug: { keepSeconds: 3600 },
       env: { GREETING: "hello", "odd name": "", PATH: "/bin" },
       secretEnv: { TOKEN: { secret: "tokens", key: "api.token" } },
       workdir: { sha256: "0123456789abcdef".repeat(4), path: "/srv/my app" },
@@ -252,6 +254,8 @@ export const JOBS: Corpus = {
       reuse: { idleSeconds: LONGEST_REUSE_SECONDS, key: "k".repeat(LIMITS.groupName) },
     },
     "the shortest reuse": { reuse: { idleSeconds: 1 } },
+    "the longest time for sessions after a failure": { debug: { keepSeconds: LONGEST_KEEP_SECONDS } },
+    "a VM that was kept, and is to end": { debug: { keepSeconds: 1 }, debugEnded: true },
     "a VM of its own, whatever the installation's default": { reuse: { idleSeconds: 0 } },
     "the most retry rules": { retryRules: items(LIMITS.retryRules, { action: "fail" }) },
     "a rule with all reasons and the most exit codes": rule({
@@ -494,6 +498,9 @@ export const JOBS: Corpus = {
     "an idle limit of more than 30 days": { idleLimit: { seconds: LONGEST_IDLE_SECONDS + 1 } },
     "an idle limit of more than all GPUs": { idleLimit: { gpuPercent: 101 } },
     "an idle limit that is a number": { idleLimit: 1800 },
+    "a VM that is kept without a time": { debug: {} },
+    "a VM that is kept for no time": { debug: { keepSeconds: 0 } },
+    "a VM that is kept for more than four hours": { debug: { keepSeconds: LONGEST_KEEP_SECONDS + 1 } },
     "a reuse without a time": { reuse: { key: "a" } },
     "a reuse for less than no time": { reuse: { idleSeconds: -1 } },
     "a reuse of more than an hour": { reuse: { idleSeconds: LONGEST_REUSE_SECONDS + 1 } },
@@ -589,6 +596,7 @@ export const JOBS: Corpus = {
         placement: { offer: OFFER, connection: "my-aws", reason: "cheapest of 3" },
         vm: { state: "running", id: "i-0123", ipAddress: "203.0.113.7" },
         credentials: "delivered",
+        keptUntil: "2026-01-01T01:00:00Z",
         launches: { count: 1, billed: 1, current: `${UUID}-1`, lost: 0, preempted: 1 },
         refusedOffers: [
           {

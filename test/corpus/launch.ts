@@ -67,6 +67,7 @@ export const LAUNCHES: Corpus = {
       proxy: { url: "http://proxy.example.com:3128", noProxy: ".example.com" },
       ended: true,
     },
+    "a run whose VM is kept after a failure": { run: { image: "alpine", debug: { keepSeconds: 14_400 } } },
     "a run whose VM is reused": { run: { image: "alpine", reuse: { idleSeconds: 60, key: "small" } } },
     "a secret variable": { run: { image: "alpine", secretEnv: { A: { secret: "envs", key: "a" } } } },
     "an offer with GPUs": { offer: { ...OFFER, gpu: { model: "L4", count: 1, vramGib: 24 } } },

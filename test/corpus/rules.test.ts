@@ -54,6 +54,7 @@ const FROZEN: [Corpus, Record<string, unknown>][] = [
       concurrencyGroup: { name: "other", limit: 2 },
       idleLimit: { seconds: 600 },
       reuse: { idleSeconds: 600 },
+      debug: { keepSeconds: 600 },
       retryRules: [],
       maxLostVms: 1,
       after: [{ job: "other" }],
@@ -116,7 +117,7 @@ const APART: Record<string, Record<string, unknown>> = {
 
 /** Fields of a spec that may change, by kind. */
 const MUTABLE: Record<string, readonly string[]> = {
-  Job: ["cancelled", "priority", "ttlSecondsAfterFinished"],
+  Job: ["cancelled", "debugEnded", "priority", "ttlSecondsAfterFinished"],
   Launch: ["ended"],
   ApiKey: ["expiresAt", "role"],
 }
@@ -171,10 +172,11 @@ describe("a field that may change only in one direction, or never", () => {
 
   test.each([
     [JOB, JOBS, "cancelled"],
+    [JOB, JOBS, "debugEnded"],
     [LAUNCH, LAUNCHES, "ended"],
   ] as const)("allows or rejects the change %o", async (kind, corpus, field) => {
     const resource = declareResource<AnyObject>(kind as KindDefinition)
-    const ref = { namespace, name: `oneway-${field}` }
+    const ref = { namespace, name: `oneway-${field.toLowerCase()}` }
     await client.create(resource, object(kind as KindDefinition, { metadata: ref, spec: corpus.base }))
     const set = (value: unknown) => refusalOf(client.patch(resource, ref, { merge: { spec: { [field]: value } } }))
     expect(await set(false)).toBeUndefined()

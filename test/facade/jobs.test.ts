@@ -95,6 +95,7 @@ after: [{job: prepare}, {array: sweep, outcome: ended}]
 maxMemory: 128Gi
 idleLimit: {gpuPercent: 2.5}
 reuse: {idleSeconds: 300}
+debug: {keepSeconds: 3600}
 fallbackAfter: 2
 terminationGraceSeconds: 90
 secretEnv: {TOKEN: {secret: s, key: k}}
@@ -180,6 +181,8 @@ organization_id: ${fixture.organization}
       ],
       idle_limit: { seconds: 1800, gpu_percent: 2.5, cpu_percent: null },
       reuse: { idle_seconds: 300, key: null },
+      debug: { keep_seconds: 3600 },
+      kept_until: null,
       usage: null,
       new_vm_retries: 0,
       max_lost_vms: 0,

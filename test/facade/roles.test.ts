@@ -274,6 +274,11 @@ const TABLE: Readonly<Record<string, Row>> = {
     statuses: [200, 200, 200],
     request: async () => ({ path: `/jobs/${(await job()).id}/sessions` }),
   },
+  // The job has not failed.
+  "DELETE /jobs/:id/debug": {
+    statuses: [403, 404, 404],
+    request: async () => ({ path: `/jobs/${(await job()).id}/debug` }),
+  },
   "DELETE /jobs/:id/sessions/:session_id": {
     statuses: [403, 404, 404],
     request: async () => ({ path: `/jobs/${(await job()).id}/sessions/${randomUUID()}` }),

@@ -12,7 +12,7 @@ import { monthOf } from "../../src/core/apis/statement.ts"
 import type { StoredWebhook } from "../../src/core/apis/webhook.ts"
 import { SharedHeartbeats } from "../../src/core/kube/heartbeats.ts"
 import { limitForCronJobRun } from "../../src/core/quota/project-limits.ts"
-import { availabilityOf, idleSecondsLeft } from "../../src/core/reuse/reuse.ts"
+import { availabilityOf, idlenessOf, idleSecondsLeft } from "../../src/core/reuse/reuse.ts"
 import { retryAfter, retryDelay } from "../../src/core/webhooks/retry.ts"
 import { webhookReceiver } from "../../src/core/webhooks/secret.ts"
 import { newSigningSecret } from "../../src/core/webhooks/signature.ts"
@@ -360,6 +360,19 @@ const ROWS: readonly Row[] = [
     slow: "ends",
   },
   {
+    // The agent counts the time too, by its own clock. A VM of a slow gateway ends early.
+    times: ["Launch.status.agent.finish.keptUntil", "Launch.status.agent.finish.time"],
+    decide: (written) => {
+      const finish = { reason: "ContainerFailed", time: written(100), keptUntil: written(-200) } as const
+      const launch = launchOf(jobOf(), 1, { status: { phase: "finished", agent: agentOf({ finish }) } })
+      const idleness = idlenessOf(launch)
+      return idleness.is === "debug" && idleSecondsLeft(idleness, NOW) > 0 ? "is kept" : "ends"
+    },
+    right: "is kept",
+    fast: "is kept",
+    slow: "ends",
+  },
+  {
     // The VM's own timer has a day beyond the longest time of its first job.
     times: ["Launch.status.vm.bootTime"],
     decide: (written) => {
@@ -439,7 +452,7 @@ const NOT_COMPARED: Record<string, string> = {
   "Machine.status.launch.previous[].terminationTime": "is the VM's terminationTime",
   "Machine.status.launch.endTime": "only its presence decides",
   "Machine.status.launch.lostTime": "only its presence decides; for the VM's cost it is the VM's terminationTime",
-  "Launch.status.agent.finish.time": "compared with the VM's other times, for its cost",
+  "Job.status.keptUntil": "shown; only its presence decides",
 }
 
 /** Returns the paths of all date-times of a schema. */

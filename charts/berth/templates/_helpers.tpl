@@ -125,6 +125,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- else }}{{ $_ := set $caps $name $cap }}{{ end }}
 {{- end }}
 {{- /* `helm upgrade --reuse-values` lacks the values that a former version had not. */}}
+{{- if (.Values.facade.sessions | default dict).enabled }}
+- name: BERTH_SESSIONS
+  value: "true"
+{{- end }}
 {{- with (.Values.webhooks | default dict).privateReceivers }}
 - name: BERTH_PRIVATE_RECEIVERS
   value: {{ join "," . | quote }}

@@ -197,14 +197,15 @@ export class Gateway {
   /** Returns the Launch with the contents of the report. A mere heartbeat is written soon, with those of other VMs. */
   async #take({ launch, agent }: BoundLaunch, report: ReportRequest): Promise<StoredLaunch> {
     const now = this.#options.clock.now()
-    const next = takeReport(agent, report, now)
+    const { debug } = launch.spec.run
+    const next = takeReport(agent, report, now, debug)
     if (next !== undefined && isNews(agent, next))
-      return await this.#update(launch, (current, at) => takeReport(current, report, at))
+      return await this.#update(launch, (current, at) => takeReport(current, report, at, debug))
     const { name } = launch.metadata
     const { heartbeats } = this.#options
     if (isHeartbeat(agent, report)) heartbeats?.beat(name, report.sequence)
     if (next === undefined || (heartbeats !== undefined && !isAhead(agent, now))) return launch
-    return await this.#update(launch, (current, at) => takeReport(current, report, at))
+    return await this.#update(launch, (current, at) => takeReport(current, report, at, debug))
   }
 
   /**

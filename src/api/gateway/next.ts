@@ -40,7 +40,7 @@ export function nextStep(
   if (agent?.finish === undefined) return { is: "tooEarly" }
   if (launch.status?.handedTo !== undefined) return unfit === undefined ? handOver(successor) : { is: "powerOff" }
   const idleness = idlenessOf(launch)
-  if (idleness.is === "none") return { is: "powerOff" }
+  if (idleness.is === "none" || idleness.is === "debug") return { is: "powerOff" }
   const time = timestamp(now)
   const write = (news: Partial<AgentStatus>): NextStep => ({
     is: "write",

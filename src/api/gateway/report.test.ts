@@ -109,3 +109,16 @@ it("the gateway asks VMs for a report every 15 s, and less often when there are 
   const intervals = [0, 1, 1500, 1501, 3000, 6000, 100_000].map(heartbeatSecondsFor)
   expect(intervals).toEqual([15, 15, 15, 16, 30, 60, 60])
 })
+
+describe("the time of a VM that is kept", () => {
+  const finish = { reason: "ContainerFailed", exitCode: 1, time: "2026-01-01T00:00:09Z" } as const
+  const report = { launch: "l", sequence: 1, attempt: 1, retryCount: 0 }
+  const taken = (keepSeconds: number, debug?: { keepSeconds: number }) =>
+    takeReport(bound, { ...report, finish: { ...finish, keepSeconds } }, now, debug)?.finish
+
+  it("counts from now, and is no longer than its job has asked for", () => {
+    expect(taken(60, { keepSeconds: 3600 })).toEqual({ ...finish, keptUntil: "2026-01-01T00:01:30Z" })
+    expect(taken(86_400, { keepSeconds: 600 })).toEqual({ ...finish, keptUntil: "2026-01-01T00:10:30Z" })
+    expect(taken(600)).toEqual(finish)
+  })
+})

@@ -1,4 +1,5 @@
 import { secondsBetween, timestamp } from "../../core/apis/clock.ts"
+import type { Debug } from "../../core/apis/debug.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type AgentStatus, bootFailureOf, type Finish, isOver, type StoredLaunch } from "../../core/apis/launch.ts"
@@ -54,15 +55,22 @@ export function registered(request: RegisterRequest, now: Date): AgentStatus {
 /**
  * Returns the Launch's status after a report, or undefined if nothing needs to be written. The first finish counts,
  * from any report, and later reports change nothing. A report that is older than a previous one changes nothing else.
+ * @param debug what the run asks for after a failure
  */
-export function takeReport(agent: AgentStatus, report: ReportRequest, now: Date): AgentStatus | undefined {
+export function takeReport(
+  agent: AgentStatus,
+  report: ReportRequest,
+  now: Date,
+  debug?: Debug,
+): AgentStatus | undefined {
   if (agent.finish !== undefined) return undefined
   const late = report.sequence <= agent.sequence
   if (late && report.finish === undefined) return undefined
   const next: AgentStatus = late ? { ...agent } : { ...agent, ...news(agent, report, now) }
   next.lastHeartbeatTime = timestamp(now)
   if (report.finish !== undefined) {
-    next.finish = { ...finishOf(report.finish), time: boundTime(report.finish.time, agent, now) }
+    const time = boundTime(report.finish.time, agent, now)
+    next.finish = { ...finishOf(report.finish), ...keptAfter(report.finish, debug, now), time }
   }
   return late || isNews(agent, next) || isHeartbeatDue(agent, now) ? next : undefined
 }
@@ -82,8 +90,19 @@ function news(agent: AgentStatus, report: ReportRequest, now: Date): Partial<Age
   }
 }
 
+/** Returns until when the VM is kept, by this clock. An agent's word may be a user's: no longer than the job has asked for. */
+function keptAfter(
+  { keepSeconds }: NonNullable<ReportRequest["finish"]>,
+  debug: Debug | undefined,
+  now: Date,
+): Pick<Finish, "keptUntil"> {
+  if (keepSeconds === undefined || debug === undefined) return {}
+  const seconds = Math.min(keepSeconds, debug.keepSeconds)
+  return { keptUntil: timestamp(new Date(now.getTime() + seconds * 1000)) }
+}
+
 /** Returns only the fields of the CRD. A newer agent may send more. */
-function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time"> {
+function finishOf(finish: NonNullable<ReportRequest["finish"]>): Omit<Finish, "time" | "keptUntil"> {
   const { reason, exitCode, message, cause, transient, lastLine, usage } = finish
   return defined({ reason, exitCode, message, cause, transient, lastLine, usage })
 }
@@ -100,9 +119,9 @@ function boundTime(time: string, { registrationTime }: AgentStatus, now: Date): 
   return at < Date.parse(registrationTime) ? registrationTime : timestamp(new Date(at))
 }
 
-/** Returns true if the report is newer than the last one, and the agent has not finished. */
-export function isHeartbeat(agent: AgentStatus, report: ReportRequest): boolean {
-  return agent.finish === undefined && report.sequence > agent.sequence
+/** Returns true if the report is newer than the last one, of an agent that has not finished, or whose VM is kept. */
+export function isHeartbeat({ finish, sequence }: AgentStatus, report: ReportRequest): boolean {
+  return (finish === undefined || finish.keptUntil !== undefined) && report.sequence > sequence
 }
 
 /** Returns true if the written heartbeat is from before the clock was set back. */

@@ -1,4 +1,5 @@
 import Type, { type Static } from "typebox"
+import { DebugSchema } from "./debug.ts"
 import { DiskSize } from "./disk.ts"
 import { LIMITS } from "./field-limits.ts"
 import { IMAGE_PATTERN } from "./image.ts"
@@ -430,6 +431,7 @@ function containerFieldsOf({ image, text, envItems, volume, retryRules, distinct
     retryRules: Type.Optional(retryRules),
     idleLimit: Type.Optional(IdleLimitSchema),
     reuse: Type.Optional(ReuseSchema),
+    debug: Type.Optional(DebugSchema),
     timeoutSeconds: Type.Optional(
       Int({
         minimum: 1,
@@ -613,6 +615,9 @@ export const JobSpecSchema = Type.Object(
     cancelled: Type.Optional(
       Type.Boolean({ default: false, description: "Set to true to cancel the job. Irreversible." }),
     ),
+    debugEnded: Type.Optional(
+      Type.Boolean({ description: "Set to true to end the VM that `debug` keeps. Irreversible." }),
+    ),
   },
   {
     description: "Container to run, and requirements for its VM.",
@@ -621,7 +626,7 @@ export const JobSpecSchema = Type.Object(
 )
 export type JobSpec = Static<typeof JobSpecSchema>
 
-const { cancelled: _cancelled, after: _after, ...definitionFields } = JobSpecSchema.properties
+const { cancelled: _cancelled, debugEnded: _debugEnded, after: _after, ...definitionFields } = JobSpecSchema.properties
 
 /** Declares the spec of Jobs that another object creates. */
 export function jobDefinition(description: string) {
@@ -765,6 +770,7 @@ export const JobStatusSchema = Type.Object(
       Type.Boolean({ description: "True when the job has ended, its VMs are deleted and its cost is final." }),
     ),
     lastHeartbeatTime: Type.Optional(Time("Time of the last heartbeat of an ended job's VM. Absent while it runs.")),
+    keptUntil: Type.Optional(Time("Time until which the VM of the failed job is kept for sessions.")),
   },
   { description: "Observed state. Only Berth's job controller writes it." },
 )

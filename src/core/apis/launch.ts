@@ -209,6 +209,7 @@ const FinishSchema = Type.Object({
   ),
   lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of a failed container's output, without secrets.")),
   usage: Type.Optional(UsageSchema),
+  keptUntil: Type.Optional(Time("Time until which the VM is kept for sessions after a failure.")),
   time: Time("Time of the end, by the VM's clock."),
 })
 export type Finish = Static<typeof FinishSchema>

@@ -212,6 +212,8 @@ export const ReportRequestSchema = Type.Object({
       /** Last line of a failed container's output, without the values of its secretEnv. */
       lastLine: Type.Optional(Text(LIMITS.lastLine, "Last line of the output.")),
       usage: Type.Optional(UsageSchema),
+      /** Seconds from now for which the VM is kept for sessions. */
+      keepSeconds: Type.Optional(Int({ minimum: 1 })),
       time: Time("When."),
     }),
   ),

@@ -26,6 +26,8 @@ export const SessionTargetSchema = Type.Object({
     Type.Object({
       command: Type.Array(Text(4096, "Word of the command."), { minItems: 1, maxItems: 256 }),
       tty: Type.Boolean(),
+      /** True: the command is one of the agent's own tools (busybox), beside the job's programs. */
+      toolbox: Type.Optional(Type.Boolean()),
       size: Type.Optional(TerminalSizeSchema),
     }),
   ),

@@ -118,6 +118,17 @@ export const ReuseRecordSchema = Type.Unsafe<{ idle_seconds: number; key: string
   description: "Reuse of the VM by jobs of the project. Null: the job has a VM of its own.",
 })
 
+/** Fields for the time after a failure, in a record; null: none. */
+const DebugRecordSchema = Type.Unsafe<{ keep_seconds: number } | null>({
+  [COMPONENT]: "DebugRecord",
+  type: ["object", "null"],
+  required: ["keep_seconds"],
+  properties: {
+    keep_seconds: Type.Integer({ description: "Seconds for which the VM is kept after the container failed." }),
+  },
+  description: "Keeps the VM of the failed job for sessions. Null: it ends at once.",
+})
+
 /** Job in the responses of GET, cancel and lists: every field of the contract, then the extensions. */
 export const JobRecordSchema = Type.Object({
   id: Type.String({ description: "UUID." }),
@@ -197,6 +208,11 @@ export const JobRecordSchema = Type.Object({
   }),
   [NAMES.idleLimit]: IdleLimitRecordSchema,
   reuse: ReuseRecordSchema,
+  debug: DebugRecordSchema,
+  kept_until: nullable<string>(
+    "string",
+    "Time until which the VM of the failed job is kept for sessions. Null: it is not.",
+  ),
   usage: UsageRecordSchema,
   new_vm_retries: Type.Integer({
     description: "Number of failures after which the job got a new VM: by its rules, or for a transient fault.",
@@ -328,6 +344,7 @@ function limitFields(spec: StoredJob["spec"]) {
     [NAMES.retryRules]: (spec.retryRules ?? []).map(toRuleRecord),
     [NAMES.idleLimit]: spec.idleLimit === undefined ? null : toIdleRecord(spec.idleLimit),
     reuse: spec.reuse === undefined ? null : toReuseRecord(spec.reuse),
+    debug: spec.debug === undefined ? null : { keep_seconds: spec.debug.keepSeconds },
     [NAMES.maxLostVms]: maxLostVms ?? null,
     [NAMES.maxMemory]: maxMemory ?? null,
     [NAMES.maxQueueSeconds]: maxQueueSeconds ?? null,
@@ -380,6 +397,7 @@ function progressFields(job: StoredJob, lastHeartbeatTime: string | undefined) {
     last_heartbeat_at: inUtc(lastHeartbeatTime ?? status?.lastHeartbeatTime),
     started_at: inUtc(status?.startTime),
     ended_at: inUtc(status?.completionTime),
+    kept_until: inUtc(status?.keptUntil),
     error_message: status?.phase === "failed" ? (errorMessage(status) ?? null) : null,
     reason: reason ?? null,
     message: message ?? null,

@@ -63,6 +63,7 @@ export function whyNotReusable({
   preemptionNotice,
 }: Partial<Pick<AgentStatus, "finish" | "preemptionNotice">>): string | undefined {
   if (finish !== undefined && !REUSABLE.includes(finish.reason)) return `a VM is not reused after ${finish.reason}`
+  if (finish?.keptUntil !== undefined) return "a VM that was kept for sessions is not reused"
   return preemptionNotice === undefined ? undefined : "the cloud takes this VM back"
 }
 
@@ -70,8 +71,11 @@ export function whyNotReusable({
 export type Idleness =
   /** `why`: the reason, if its job asked for the reuse of the VM. */
   | { is: "none"; why?: string }
-  /** It removes everything of its job, or waits for another one, from a time on for so many seconds at most. RFC 3339. */
-  | { is: "cleaning" | "idle"; since: string; seconds: number }
+  /**
+   * It removes everything of its job, waits for another one, or is kept for sessions (`debug`), from a time on for so many
+   * seconds at most. RFC 3339.
+   */
+  | { is: "cleaning" | "idle" | "debug"; since: string; seconds: number }
 
 /** Returns what the VM of a Launch does after its job. Pure: it doesn't look at the time. */
 export function idlenessOf(launch: StoredLaunch): Idleness {
@@ -79,7 +83,10 @@ export function idlenessOf(launch: StoredLaunch): Idleness {
   const { reuse } = spec.run
   const { agent } = status ?? {}
   const finish = agent?.finish
-  if (reuse === undefined || finish === undefined || isOver({ ...(status && { status }) })) return { is: "none" }
+  if (finish === undefined || isOver({ ...(status && { status }) })) return { is: "none" }
+  if (finish.keptUntil !== undefined && whyEnding(launch) === undefined)
+    return { is: "debug", since: finish.time, seconds: secondsBetween(finish.time, finish.keptUntil) }
+  if (reuse === undefined) return { is: "none" }
   const why = whyNeverIdle(launch)
   if (why !== undefined) return { is: "none", why }
   if (agent?.idleTime !== undefined) return { is: "idle", since: agent.idleTime, seconds: reuse.idleSeconds }
@@ -87,16 +94,19 @@ export function idlenessOf(launch: StoredLaunch): Idleness {
 }
 
 /** Returns why no other job can ever have the VM of a Launch that is not over. No later version of it is without the fact. */
-function whyNeverIdle({ metadata, spec, status }: StoredLaunch): string | undefined {
-  const { agent, phase } = status ?? {}
-  if (spec.ended === true || metadata.deletionTimestamp !== undefined) return "Berth ends this VM"
-  const unusable = whyNotReusable(agent ?? {})
-  if (unusable !== undefined) return unusable
+function whyNeverIdle(launch: StoredLaunch): string | undefined {
+  const { agent } = launch.status ?? {}
+  const why = whyEnding(launch) ?? whyNotReusable(agent ?? {}) ?? agent?.unfit
+  if (why !== undefined || agent?.leaveTime === undefined) return why
+  return `no job took it over within ${launch.spec.run.reuse?.idleSeconds} s`
+}
+
+/** Returns why the VM of a Launch that is not over is to end in any case. */
+function whyEnding({ metadata, spec, status }: StoredLaunch): string | undefined {
+  const isEnded = spec.ended === true || metadata.deletionTimestamp !== undefined || status?.phase === "terminating"
+  if (isEnded) return "Berth ends this VM"
   const broken = status?.loss ?? bootFailureOf(status)
-  if (broken !== undefined || agent?.conflictTime !== undefined) return "this VM is not trusted"
-  if (agent?.unfit !== undefined) return agent.unfit
-  if (agent?.leaveTime !== undefined) return `no job took it over within ${spec.run.reuse?.idleSeconds} s`
-  return phase === "terminating" ? "Berth ends this VM" : undefined
+  return broken !== undefined || status?.agent?.conflictTime !== undefined ? "this VM is not trusted" : undefined
 }
 
 /**
@@ -107,9 +117,14 @@ export function mayHandOver(launch: StoredLaunch): boolean {
   return launch.spec.run.reuse !== undefined && whyNeverIdle(launch) === undefined
 }
 
-/** Returns true if the run of a Launch has ended, and its VM cleans up or waits for another job. */
+/** Returns true if the run of a Launch has ended, and its VM cleans up, waits for another job, or is kept for sessions. */
 export function isKept(launch: StoredLaunch): boolean {
   return idlenessOf(launch).is !== "none"
+}
+
+/** Returns true if the run of a Launch has ended, and its VM cleans up, or waits for another job. */
+export function isKeptForJobs(launch: StoredLaunch): boolean {
+  return ["cleaning", "idle"].includes(idlenessOf(launch).is)
 }
 
 /** Returns the seconds for which a VM may still clean up or wait; 0 or less: its time is over. */
@@ -121,6 +136,11 @@ export function idleSecondsLeft({ since, seconds }: { since: string; seconds: nu
 export function idleUntil(launch: StoredLaunch): Date | undefined {
   const idleness = idlenessOf(launch)
   return idleness.is === "idle" ? new Date(Date.parse(idleness.since) + idleness.seconds * 1000) : undefined
+}
+
+/** Returns the time until which a VM is kept for sessions, RFC 3339; undefined: it is not kept. */
+export function debugUntil(launch: StoredLaunch): string | undefined {
+  return idlenessOf(launch).is === "debug" ? launch.status?.agent?.finish?.keptUntil : undefined
 }
 
 /** Returns the part of a VM's cost until a time in which it waited for another job, USD; undefined if it never waited. */
@@ -172,6 +192,7 @@ export function availabilityOf(taker: Taker, holder: StoredLaunch, now: Date): A
   const idleness = idlenessOf(holder)
   if (holder.status?.handedTo !== undefined) return never("another job took it first")
   if (idleness.is === "none") return never(idleness.why ?? "it has ended")
+  if (idleness.is === "debug") return never(whyNeverIdle(holder) ?? "it is kept for sessions")
   if (!isShared(taker, holder)) return never("it is of another project, connection or key")
   if (holder.status?.vm?.id === undefined) return never("the cloud has not named it yet")
   const left = vmLifetimeOf(holder.spec) - secondsBetween(vmSince(holder), now)
@@ -204,7 +225,7 @@ function isShared({ spec: own }: Taker, holder: StoredLaunch): boolean {
 /** Returns the VMs among a project's Launches that are idle or about to be, and that no other Launch is about to take over. */
 export function keptVms(launches: readonly StoredLaunch[]): StoredLaunch[] {
   const taken = new Set(launches.flatMap((launch) => (isOver(launch) ? [] : (launch.spec.takesOver ?? []))))
-  const kept = launches.filter((launch) => isKept(launch) && !taken.has(launch.metadata.name))
+  const kept = launches.filter((launch) => isKeptForJobs(launch) && !taken.has(launch.metadata.name))
   // The latest idle ones first: the others come to the end of their time, if one VM is enough.
   return kept.sort((a, b) => (idleSinceOf(a) < idleSinceOf(b) ? 1 : -1))
 }

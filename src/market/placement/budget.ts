@@ -29,10 +29,12 @@ const RETRY_SLACK_SECONDS = 30
 export function vmLifetime(
   { spec }: Pick<StoredJob, "spec">,
   timeoutSeconds: number,
-  { bootDeadlineSeconds, startDeadlineSeconds }: Pick<JobSettings, "bootDeadlineSeconds" | "startDeadlineSeconds">,
+  settings: Pick<JobSettings, "bootDeadlineSeconds" | "startDeadlineSeconds" | "allowsSessions">,
 ): number {
-  const { maxRetries = 0, terminationGraceSeconds = 0 } = spec
-  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds
+  const { bootDeadlineSeconds, startDeadlineSeconds, allowsSessions } = settings
+  const { maxRetries = 0, terminationGraceSeconds = 0, debug } = spec
+  const kept = allowsSessions ? (debug?.keepSeconds ?? 0) : 0
+  const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds + kept
   // One number for all machines: the router asks before it has chosen one.
   return Math.max(bootDeadlineSeconds, LONGEST_BOOT_SECONDS) + startDeadlineSeconds + timeoutSeconds + slack
 }

@@ -16,6 +16,8 @@ export interface JobSettings extends ReuseDefault {
   startDeadlineSeconds: number
   /** Default timeout of a job. */
   timeoutSeconds: number
+  /** True if sessions are allowed, so that a job's `debug` may keep its VM. */
+  allowsSessions: boolean
   /** Default of a job's `idleLimit`. Absent: none. */
   idleSeconds?: number
   /** Delay after the timeout before the controller enforces it. The agent enforces it first. */
@@ -56,6 +58,7 @@ export const JOB_DEFAULTS: JobSettings = {
   bootDeadlineSeconds: 300,
   startDeadlineSeconds: 1800,
   timeoutSeconds: LIMITS.timeoutSeconds,
+  allowsSessions: false,
   timeoutGraceSeconds: 120,
   expectedSeconds: 3600,
   maxLostVms: 2,

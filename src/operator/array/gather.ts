@@ -4,7 +4,7 @@ import { hasArrayEnded, type StoredJobArray } from "../../core/apis/jobarray.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { LABELS } from "../../core/apis/meta.ts"
 import { limitForExisting, limitForJob, roomForJobs } from "../../core/quota/project-limits.ts"
-import { arrayKey, isKept, reuseOf } from "../../core/reuse/reuse.ts"
+import { arrayKey, isKeptForJobs, reuseOf } from "../../core/reuse/reuse.ts"
 import { findJob, knownJobs, listJobs, projectEnding } from "../created-jobs.ts"
 import type { ArrayObservation } from "./decide.ts"
 import type { ArrayControllerDependencies } from "./dependencies.ts"
@@ -45,7 +45,7 @@ function keptFor(
   const key = arrayKey(metadata.uid)
   return launches.store
     .byIndex("unmarked", metadata.namespace ?? "")
-    .filter((launch) => launch.spec.run.reuse?.key === key && isKept(launch))
+    .filter((launch) => launch.spec.run.reuse?.key === key && isKeptForJobs(launch))
 }
 
 function roomOf(namespace: string, { quota }: ArrayControllerDependencies): number {

@@ -1,10 +1,11 @@
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { CANCELLED, isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
-import type { StoredLaunch } from "../../core/apis/launch.ts"
+import { pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
+import { sumOfParts } from "../../core/apis/price.ts"
 import { openPrerequisites } from "../../core/order/prerequisites.ts"
 import { idlenessOf, isKept } from "../../core/reuse/reuse.ts"
-import { hasStrictCap } from "../../market/placement/caps.ts"
+import { type CancelState, hasStrictCap } from "../../market/placement/caps.ts"
 import { mayBeKept } from "../../market/placement/idle.ts"
 import { reasonToWait } from "../../market/placement/inputs.ts"
 import type { Market } from "../../market/placement/market.ts"
@@ -57,6 +58,10 @@ export const CHECKS: readonly Check[] = [
       ["no VM is left, and all readers have seen the end", "settled: deleted after its TTL"],
       ["its VM waits for another job (`reuse`)", "settled once that job has the VM, or the VM is deleted"],
       ["more VMs wait than a cap allows (`maxIdleVms`)", "the one that has been idle for the longest time ends"],
+      [
+        "its VM is kept for sessions (`debug`)",
+        "settled after that VM is deleted: at its time, by request, for a cap that cancels jobs, or with its project",
+      ],
     ],
     check: whenEnded,
   },
@@ -240,10 +245,11 @@ function whenLive(check: (facts: JobFacts, launch: StoredLaunch) => Step | undef
 }
 
 /** Follows the VMs of a job that has ended. One that begins to wait may be one too many. */
-function whenEnded({ job, unkept, alive, observed: { surplusIdle } }: JobFacts): Step | undefined {
+function whenEnded({ job, unkept, alive, keptUntil, observed: { surplusIdle, cancel } }: JobFacts): Step | undefined {
   if (!isTerminal(job.status?.phase)) return undefined
   const isWaiting = alive.some((launch) => idlenessOf(launch).is === "idle")
-  return { end: isWaiting ? [...unkept, ...(surplusIdle?.() ?? [])] : unkept }
+  const end = isWaiting ? [...unkept, ...(surplusIdle?.() ?? [])] : unkept
+  return keptUntil !== undefined && cancel !== undefined ? { end, requeueAfter: capCheckSeconds(cancel) } : { end }
 }
 
 function waits(reason: JobReason, message: string, requeueAfter?: number): Step {
@@ -277,17 +283,32 @@ function checkPrerequisites({ job, observed: { prerequisites }, alive }: JobFact
 }
 
 /** Returns the step after the agent reported the end of the run; undefined if the job gets a new VM after it. */
-function concludeRun({ newest, retries: { latest }, unkept }: JobFacts): Step | undefined {
+function concludeRun(facts: JobFacts): Step | undefined {
+  const { newest, unkept } = facts
+  const { latest } = facts.retries
   if (newest?.outcome.kind !== "finished") return undefined
   if (latest !== undefined && latest.refusal === undefined) return undefined
   const { reason, cause, exitCode, message, time } = newest.outcome.finish
   const isSuccess = reason === "Succeeded"
   const code = exitCode === undefined ? "" : ` (exit code ${exitCode})`
   const what = message ?? (isSuccess ? `the container succeeded${code}` : `the container failed${code}`)
-  const said = [what, latest?.refusal].filter(Boolean).join("; ")
+  const kept = isSuccess ? undefined : keptText(facts, newest.launch)
+  const said = [what, latest?.refusal, kept].filter(Boolean).join("; ")
   const phase = isSuccess ? "succeeded" : "failed"
   const why = cause === "Idle" && !isSuccess ? JobReason.Idle : reason
   return { verdict: { phase, reason: why, message: said, finishTime: time }, end: unkept }
+}
+
+/** Returns until when a failed job's VM is kept and what that costs, or why it is not; undefined: the job did not ask. */
+function keptText({ job, keptUntil, settings }: JobFacts, launch: StoredLaunch): string | undefined {
+  if (job.spec.debug === undefined) return undefined
+  const idleness = idlenessOf(launch)
+  if (idleness.is !== "debug" || keptUntil === undefined)
+    return settings.allowsSessions
+      ? undefined
+      : "its VM is not kept, because this installation allows no sessions (--sessions)"
+  const usd = (sumOfParts(pricesOf(launch)) * idleness.seconds) / 3600
+  return `its VM is kept until ${keptUntil} and costs up to $${usd.toFixed(2)} more: berth debug ${job.metadata.name}`
 }
 
 function queuedTooLong({ job: { spec, status }, alive }: JobFacts): Step {
@@ -341,9 +362,13 @@ function booting({ left }: JobFacts, launch: StoredLaunch): Step | undefined {
 /** Longest delay before a running job under a cap that cancels is checked again, seconds. New VMs spend it sooner. */
 const CAP_CHECK_SECONDS = 60
 
+function capCheckSeconds({ secondsLeft = Number.POSITIVE_INFINITY }: CancelState): number {
+  return Math.min(CAP_CHECK_SECONDS, secondsLeft)
+}
+
 function running({ left, observed: { cancel } }: JobFacts, launch: StoredLaunch): Step {
-  const capLeft = cancel && Math.min(CAP_CHECK_SECONDS, cancel.secondsLeft ?? Number.POSITIVE_INFINITY)
-  const requeueAfter = Math.min(left.run, left.budget, capLeft ?? Number.POSITIVE_INFINITY) + 1
+  const capLeft = cancel === undefined ? Number.POSITIVE_INFINITY : capCheckSeconds(cancel)
+  const requeueAfter = Math.min(left.run, left.budget, capLeft) + 1
   const message = `the container runs on ${launch.status?.vm?.id ?? launch.metadata.name}`
   return { verdict: { phase: "running", reason: JobReason.Started, message }, requeueAfter }
 }

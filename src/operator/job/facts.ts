@@ -5,7 +5,7 @@ import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
 import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
-import { isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
+import { debugUntil, isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 import { BOOT_RESERVE_SECONDS, type Budget, jobBudget } from "../../market/placement/budget.ts"
 import type { CancelState } from "../../market/placement/caps.ts"
 import type { ImageState, VolumesVerdict } from "../../market/placement/inputs.ts"
@@ -89,8 +89,10 @@ export interface JobFacts {
   newest: LaunchFacts | undefined
   /** Launches whose VM may exist. */
   alive: readonly StoredLaunch[]
-  /** Those whose VM waits for no other job. */
+  /** Those whose VM neither waits for another job nor is kept for sessions. */
   unkept: readonly StoredLaunch[]
+  /** Time until which the VM of the failed job is kept for sessions, RFC 3339. Absent: it is not. */
+  keptUntil: string | undefined
   /** Number of the next Launch. */
   nextNumber: number
   origin: Origin
@@ -139,7 +141,8 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     launches,
     newest,
     alive,
-    unkept: alive.filter((launch) => !isKept(launch)),
+    unkept: alive.filter((launch) => !isKept(launch) || isDebugOver(launch, job, observed)),
+    keptUntil: newest && debugUntil(newest.launch),
     nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
     origin: originIn(job, observed),
     losses: countLosses(job, launches),
@@ -151,6 +154,12 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     costs: sumCosts(observed.launches, now),
     expectedSeconds: expectedRunSeconds(job, settings),
   }
+}
+
+/** Returns true if a VM that is kept for sessions is to end: by request, for a cap that cancels jobs, or with its project. */
+function isDebugOver(launch: StoredLaunch, { spec }: StoredJob, { cancel, ending }: JobObservation): boolean {
+  if (debugUntil(launch) === undefined) return false
+  return spec.debugEnded === true || cancel?.message !== undefined || ending !== undefined
 }
 
 /** Returns a job's Launches by their numbers, the newest last. */

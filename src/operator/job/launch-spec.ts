@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util"
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
+import type { Debug } from "../../core/apis/debug.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core/apis/job.ts"
@@ -86,6 +87,11 @@ function keptBy({ job, settings }: JobFacts, { mayBeKept }: LaunchChoice): Reuse
   return mayBeKept ? reuseOf(job, settings) : undefined
 }
 
+/** Returns what the job asks for after a failure; undefined: nothing, or the installation allows no sessions. */
+function debugOf({ job, settings }: JobFacts): Debug | undefined {
+  return settings.allowsSessions ? job.spec.debug : undefined
+}
+
 function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {
   return "holder" in placement ? placement.holder : undefined
 }
@@ -163,14 +169,16 @@ function reservationOf(facts: JobFacts, choice: LaunchChoice, lifetimeSeconds: n
   const { job, left, expectedSeconds, settings } = facts
   const { placement, isStrict } = choice
   const { minimumBilledSeconds } = placement.offer
+  // A VM waits for another job, or is kept for sessions.
   const { idleSeconds = 0 } = keptBy(facts, choice) ?? {}
+  const afterSeconds = Math.max(idleSeconds, debugOf(facts)?.keepSeconds ?? 0)
   const usdFor = (prices: HourlyPrices, seconds: number) =>
     sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
   const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
   if (isStrict) return most
   const expected = Math.max(settings.expectedSeconds, expectedSeconds)
   const seconds = job.spec.timeoutSeconds === undefined ? expected : left.timeout
-  return Math.min(most, usdFor(placement.prices, seconds + idleSeconds))
+  return Math.min(most, usdFor(placement.prices, seconds + afterSeconds))
 }
 
 /** Returns the container's part of a job's spec. */
@@ -182,8 +190,8 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 /** Returns the container of one VM: that of the job, with its volumes and Berth's own variables. */
 function runFor(facts: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
   const { job, losses, left, nextNumber, settings } = facts
-  const { reuse: _, ...asked } = buildRun(job)
-  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice) }) }
+  const { reuse: _, debug: __, ...asked } = buildRun(job)
+  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice), debug: debugOf(facts) }) }
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)

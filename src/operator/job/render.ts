@@ -83,7 +83,7 @@ function renderDeletion({ job, observed, alive }: JobFacts): JobDecision {
   return { status: job.status ?? {}, actions: alive.length > 0 ? endAll(alive) : dropped, events: [] }
 }
 
-/** Returns actions that end the Launches. One whose agent has finished ends by itself, unless its VM waits for another job. */
+/** Returns actions that end the Launches. One whose agent has finished ends by itself, unless its VM is kept. */
 function endAll(launches: readonly StoredLaunch[]): JobAction[] {
   const endsItself = (launch: StoredLaunch) => launch.status?.agent?.finish !== undefined && !isKept(launch)
   return launches
@@ -158,6 +158,7 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     cost: jobCost(facts, current, phase, isCostFinal),
     // The agent of a cancelled job finishes after the job's end.
     usage: isTerminal(phase) ? (launch?.launch.status?.agent?.finish?.usage ?? before.usage) : undefined,
+    keptUntil: keptTime(facts, phase),
     // All readers have seen the end.
     settled: before.settled ?? (isCostFinal && observed.isEndAwaited !== true ? true : undefined),
     ...(verdict !== undefined && story(facts, current, verdict)),
@@ -166,6 +167,11 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     ...status,
     conditions: buildConditions(job, status, { launch: launch?.launch, fallback: facts.fallback }, facts.now),
   }
+}
+
+/** Returns the time until which the VM is kept. A job that gets another VM, or is cancelled, gives it up. */
+function keptTime({ keptUntil }: JobFacts, phase: JobPhase): string | undefined {
+  return phase === "failed" ? keptUntil : undefined
 }
 
 /** Returns the fields that change only until the job ends. Later reports of the VM have no effect on them. */
@@ -237,7 +243,7 @@ function nextVm(before: JobStatus, { name, launch }: Current): JobStatus["vm"] {
 
 function vmState({ launch, isOver }: LaunchFacts): "terminated" | "terminating" | "running" | "booting" {
   if (isOver) return "terminated"
-  // It waits for another job.
+  // It waits for another job, or is kept for sessions.
   if (isKept(launch)) return "running"
   if (isEnding(launch)) return "terminating"
   return launch.status?.agent === undefined ? "booting" : "running"

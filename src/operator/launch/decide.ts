@@ -20,6 +20,7 @@ import { costOf, sumOfParts } from "../../core/apis/price.ts"
 import type { EventNote } from "../../core/kube/events.ts"
 import {
   CLEAN_SECONDS,
+  debugUntil,
   idlenessOf,
   idleSecondsLeft,
   idleUsd,
@@ -387,7 +388,14 @@ const END_CHECKS: Record<string, EndCheck> = {
   },
 }
 
-/** Returns the message of a VM whose agent has finished; undefined while it runs, cleans up, or waits for another job. */
+/** Reasons to end a VM whose time after the run is over. */
+const TIME_OVER = {
+  cleaning: "it was not clean",
+  idle: "no job took it over",
+  debug: "it was kept for sessions, and did not end itself",
+} as const
+
+/** Returns the message of a VM whose agent has finished; undefined while it runs, cleans up, waits for a job, or is kept. */
 function whyFinished(launch: StoredLaunch, now: Date): string | undefined {
   const finish = launch.status?.agent?.finish
   if (finish === undefined) return undefined
@@ -395,8 +403,7 @@ function whyFinished(launch: StoredLaunch, now: Date): string | undefined {
   const idleness = idlenessOf(launch)
   if (idleness.is === "none") return idleness.why === undefined ? finished : `${finished}; ${idleness.why}`
   if (idleSecondsLeft(idleness, now) > 0) return undefined
-  const over = idleness.is === "idle" ? "no job took it over" : "it was not clean"
-  return `${finished}; ${over} within ${idleness.seconds} s`
+  return `${finished}; ${TIME_OVER[idleness.is]} within ${idleness.seconds} s`
 }
 
 /** Returns why the VM has to end; undefined while it is needed. */
@@ -525,10 +532,12 @@ const LIVE_MESSAGES: Partial<Record<LaunchPhase, string>> = {
   idle: "the VM waits for another job",
 }
 
-function liveMessage({ spec, status }: StoredLaunch, phase: LaunchPhase): string {
+function liveMessage(launch: StoredLaunch, phase: LaunchPhase): string {
+  const { spec, status } = launch
   // A VM that is taken over does not boot: its first message is still true.
   if (phase === "created" && spec.takesOver !== undefined) return status?.message ?? ""
-  return LIVE_MESSAGES[phase] ?? ""
+  const until = debugUntil(launch)
+  return until === undefined ? (LIVE_MESSAGES[phase] ?? "") : `the VM is kept for sessions until ${until}`
 }
 
 function livePhase(launch: StoredLaunch): LaunchPhase {
@@ -638,7 +647,7 @@ function endedItselfBy(launch: StoredLaunch, settings: LaunchSettings): number {
   return Math.max(lastMessage, keptUntil(launch) ?? lastMessage) + settings.powerOffSeconds * 1000
 }
 
-/** Returns until when a VM cleans up or waits for another job at most, milliseconds since 1970; undefined: it does neither. */
+/** Returns until when a VM stays after its run at most, milliseconds since 1970; undefined: it does not. */
 function keptUntil(launch: StoredLaunch): number | undefined {
   const { idleTime, leaveTime } = launch.status?.agent ?? {}
   if (leaveTime !== undefined) return Date.parse(leaveTime)

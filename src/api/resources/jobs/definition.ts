@@ -71,7 +71,7 @@ export const JobDefinitionRecordSchema = inResponse(
 )
 export type JobDefinitionRecord = Static<typeof JobDefinitionRecordSchema>
 
-type DefinitionSpec = Omit<JobSpec, "cancelled" | "after">
+type DefinitionSpec = Omit<JobSpec, "cancelled" | "debugEnded" | "after">
 
 /** Schema of the fields in which null means omitted: those of a submission, also fields that are not allowed here. */
 export const NULLS_OF_DEFINITION = { properties: { job_definition: JobSubmissionSchema } }
@@ -120,7 +120,8 @@ export function aboutField(error: FieldError, { names, after }: FieldReasons): F
 export function toDefinitionSpec({ cloud, ...definition }: JobDefinition): DefinitionSpec {
   const {
     cancelled: _,
-    after: __,
+    debugEnded: __,
+    after: ___,
     ...spec
   } = toJobSpec({ ...definition, ...(cloud !== undefined && { cloud: [cloud].flat() }) })
   return spec

@@ -197,6 +197,18 @@ export class Jobs {
     return cancelled === present ? present : this.waitForCache(cancelled)
   }
 
+  /** Ends the VM that is kept for sessions. @throws Problem 404 if the job keeps none, 503 */
+  async endDebug(idOrName: string): Promise<void> {
+    let job = await this.#collection.present(idOrName)
+    for (let attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
+      if (job.status?.keptUntil === undefined) throw notFound(`The job ${quote(job.metadata.name)} keeps no VM.`)
+      if (job.spec.debugEnded === true) return
+      if ((await this.#tryToChange(job, { debugEnded: true })) !== undefined) return
+      job = await this.#collection.present(job.metadata.uid)
+    }
+    throw changesTooFast(job.metadata.name)
+  }
+
   /** Changes a job's priority in the line. @throws Problem 404, 409 if the job has ended, 412, 503 */
   async prioritize(idOrName: string, priority: number, precondition?: Precondition): Promise<StoredJob> {
     const present = await this.#collection.present(idOrName)
@@ -235,7 +247,7 @@ export class Jobs {
       if (present?.metadata.uid !== uid) throw notFound(`The job ${quote(name)} has just been deleted.`)
       job = present
     }
-    throw unavailable(`The job ${name} is changed by many requests at once: try again.`)
+    throw changesTooFast(name)
   }
 
   /** @throws Problem 409 if the job has ended; a cancelled job has not */
@@ -255,6 +267,10 @@ export class Jobs {
       throw error
     }
   }
+}
+
+function changesTooFast(name: string): Problem {
+  return unavailable(`The job ${name} is changed by many requests at once: try again.`)
 }
 
 function alreadyEnded(name: string, status: JobPhase): Problem {

@@ -21,7 +21,7 @@ import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { conditionsField, toConditionRecords } from "../../../core/records/conditions.ts"
 import { inUtc } from "../../../core/records/job.ts"
 import { nullable } from "../../../core/records/nullable.ts"
-import { idleUntil } from "../../../core/reuse/reuse.ts"
+import { debugUntil, idleUntil } from "../../../core/reuse/reuse.ts"
 import { describeOffer, usd } from "../../../market/router/explain.ts"
 
 /** Records of a job's VMs, and the story of the job that follows from them. Pure. */
@@ -122,6 +122,7 @@ export const TIMELINE_TYPES = [
   "PreemptionNotice",
   "Finished",
   "Idle",
+  "Kept",
   "HandedOver",
   "Retried",
   "Lost",
@@ -310,6 +311,7 @@ function entriesOf(launch: StoredLaunch, jobNameOf: JobNameOf): TimelineEntry[] 
       : [entry("Created", machine.createTime, createdText(launch, machine.id), of(null))]),
     ...entriesOfRun(launch),
     ...entriesOfReuse(launch),
+    ...entriesOfDebug(launch),
     ...entriesOfEnd(launch, jobNameOf),
   ]
 }
@@ -341,6 +343,18 @@ function entriesOfReuse(launch: StoredLaunch): TimelineEntry[] {
   const verb = idleUntil(launch) === undefined ? "waited" : "waits"
   const text = `VM ${number} ${verb} for another job, for ${run.reuse?.idleSeconds} s at most.`
   return [entry("Idle", since, text, { launch: number })]
+}
+
+function entriesOfDebug(launch: StoredLaunch): TimelineEntry[] {
+  const { finish } = launch.status?.agent ?? {}
+  if (finish?.keptUntil === undefined) return []
+  const { number } = launch.spec
+  const verb = debugUntil(launch) === undefined ? "was" : "is"
+  return [
+    entry("Kept", finish.time, `VM ${number} ${verb} kept for sessions, until ${finish.keptUntil} at most.`, {
+      launch: number,
+    }),
+  ]
 }
 
 function entriesOfRun({ spec: { number }, status }: StoredLaunch): TimelineEntry[] {

@@ -464,9 +464,9 @@ export async function jobCreatedAnswer(
   hourlyPriceNow: HourlyPriceNow,
 ): Promise<Answer<JobCreated>> {
   const { uid, name, namespace = "" } = metadata
-  const isLimited = warningsOf(spec, undefined).length === 0
+  const isUnremarkable = warningsOf(spec, undefined).length === 0
   // Only a job with a warning needs its price, for which all offers are scanned.
-  const warnings = isLimited ? [] : warningsOf(spec, await hourlyPriceNow(namespace, spec))
+  const warnings = isUnremarkable ? [] : warningsOf(spec, await hourlyPriceNow(namespace, spec))
   return { status: 201, body: { job_id: uid, name, status: "queued", warnings }, location: `/jobs/${uid}` }
 }
 

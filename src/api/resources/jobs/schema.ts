@@ -14,7 +14,7 @@ import { WARNINGS } from "./plan.ts"
 const spec = JobSpecSchema.properties
 
 /** Fields that a body shares with the kind. A new field of the kind is one of them. */
-const { cancelled: _cancelled, resources: _resources, region: _region, ...same } = spec
+const { cancelled: _cancelled, debugEnded: _debugEnded, resources: _resources, region: _region, ...same } = spec
 
 const NAME_RULE = "of a-z, 0-9 and -, with a letter or digit at both ends"
 

@@ -32,7 +32,7 @@ const route = routeDeclarer<Principal, SessionRouteServices>({ tag: "sessions" }
 export const sessionRoutes = [
   route("POST /jobs/{id}/sessions", {
     id: "openSession",
-    summary: "Open a session into the job's running container: a command, or a TCP port.",
+    summary: "Open a session into the job's running or kept container: a command, or a TCP port.",
     role: "developer",
     body: declareBody("SessionRequest", SessionRequestSchema, {
       what: "The session",
@@ -57,6 +57,15 @@ export const sessionRoutes = [
       const job = await jobsOf(principal).find(path.id)
       const all = requireHub(hub).ofJob(job.metadata.uid).map(toSessionRecord)
       return { body: { sessions: all.slice(offset, offset + limit), total: all.length, limit, offset } }
+    },
+  }),
+  route("DELETE /jobs/{id}/debug", {
+    id: "endDebug",
+    summary: "End the VM that is kept for sessions after the job has failed.",
+    role: "developer",
+    responses: { 204: noContent("Ended: the VM is terminated.") },
+    handle: async ({ path, principal }, { jobsOf }) => {
+      await jobsOf(principal).endDebug(path.id)
     },
   }),
   route("DELETE /jobs/{id}/sessions/{session_id}", {

@@ -15,6 +15,12 @@ export const SessionRequestSchema = Type.Object({
     }),
   ),
   tty: Type.Optional(Type.Boolean({ description: "True: the command gets a terminal. Default: false." })),
+  toolbox: Type.Optional(
+    Type.Boolean({
+      description:
+        "True: the command is one of Berth's own tools (busybox), for an image without them. It runs beside the container, which then has its files at /proc/1/root, or in the copy of a failed one. Default: false.",
+    }),
+  ),
   columns: Type.Optional(Size),
   rows: Type.Optional(Size),
   port: Type.Optional(

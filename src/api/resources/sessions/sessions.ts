@@ -3,6 +3,7 @@ import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import type { Ability } from "../../../core/protocol/protocol.ts"
 import type { SessionTarget } from "../../../core/protocol/sessions.ts"
+import { debugUntil } from "../../../core/reuse/reuse.ts"
 import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
 import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
@@ -68,28 +69,37 @@ export function toSessionRecord({ id, kind, by, since }: SessionFacts): SessionR
 }
 
 /** @throws Problem 400 unless the body names a command or a port */
-function targetOf({ command, tty = false, columns, rows, port }: SessionRequest): SessionTarget {
+function targetOf({ command, tty = false, toolbox = false, columns, rows, port }: SessionRequest): SessionTarget {
   const error = (pointer: string, detail: string) => invalidRequest([{ pointer, detail }], "The session")
   if (command === undefined && port === undefined) throw error("", 'needs a command, such as ["sh"], or a port')
   if (command !== undefined && port !== undefined)
     throw error("/port", "is not allowed with a command: open two sessions")
   if (port !== undefined) {
+    if (toolbox) throw error("/toolbox", "a port needs no toolbox: omit it")
     if (tty || columns !== undefined || rows !== undefined)
       throw error("/tty", "a port has no terminal: omit tty, columns and rows")
     return { port }
   }
   if ((columns === undefined) !== (rows === undefined)) throw error("/columns", "columns and rows come together")
   const size = columns === undefined || rows === undefined ? {} : { size: { columns, rows } }
-  return { exec: { command: command ?? [], tty, ...size } }
+  return { exec: { command: command ?? [], tty, ...(toolbox && { toolbox }), ...size } }
 }
 
-/** Returns the Launch in which the job's container runs. @throws Problem 409 */
+/** Returns true if the container of a Launch runs, or a failed one is kept. */
+function isEnterable(launch: StoredLaunch): boolean {
+  const runs = isCurrent(launch) && launch.status?.agent?.startTime !== undefined
+  return runs || debugUntil(launch) !== undefined
+}
+
+/** Returns the Launch in which the job's container runs, or is kept. @throws Problem 409 */
 function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
   const { name, namespace = "" } = job.metadata
   const phase = job.status?.phase ?? "queued"
-  const launch = launches.find((each) => isCurrent(each) && each.status?.agent?.startTime !== undefined)
+  const launch = launches.find((each) => isEnterable(each))
   if (launch === undefined) {
-    const remedy = isTerminal(phase) ? "A session needs a running container." : "Wait until its container runs."
+    const remedy = isTerminal(phase)
+      ? "A session needs a running container, or one that failed in a job with debug.keepSeconds."
+      : "Wait until its container runs."
     throw new Problem({ type: "not-running", status: 409, detail: `The job ${name} is ${phase}. ${remedy}` })
   }
   const { version = "unknown", abilities = [] } = launch.status?.agent ?? {}
