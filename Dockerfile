@@ -58,12 +58,19 @@ RUN [ -x /usr/bin/strip ] || { apt-get update && apt-get install --yes --no-inst
 COPY --from=nodejs /nodejs/bin/node /nodejs/bin/node
 RUN strip --strip-unneeded /nodejs/bin/node
 
+# Tools for people in a job's container, whose image may have none: docs/sessions.md.
+FROM ${TOOLS_IMAGE} AS toolbox
+# Of what is taken from here, the image has no package manager's records: the SBOM lists them from this stage.
+ARG BUILDKIT_SBOM_SCAN_STAGE=true
+RUN [ -x /bin/busybox ] || { apt-get update && apt-get install --yes --no-install-recommends busybox-static; }
+
 # Each VM pulls it before its job can start, so it holds nothing else: docs/start-time.md.
 FROM ${VM_RUNTIME_IMAGE} AS agent
 LABEL org.opencontainers.image.title="Berth agent" \
       org.opencontainers.image.description="Runs a job of Berth on a VM." \
       org.opencontainers.image.source="https://github.com/berth-dev/berth" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0 AND GPL-2.0-only"
+COPY --from=toolbox /bin/busybox /berth/busybox
 COPY --from=stripped /nodejs/bin/node /nodejs/bin/node
 COPY --from=program /agent/ /berth/
 ENV NODE_ENV=production

@@ -36,7 +36,7 @@ export interface AgentState {
   /** Limits from the order, for a container that a later agent finds. */
   limits?: { maxRetries: number; gpus?: number } & Pick<
     Run,
-    "retryRules" | "timeoutSeconds" | "terminationGraceSeconds" | "idleLimit"
+    "retryRules" | "timeoutSeconds" | "terminationGraceSeconds" | "idleLimit" | "debug"
   >
   /** Current attempt, 0 before the first. */
   attempt: number

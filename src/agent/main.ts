@@ -5,6 +5,7 @@ import type { BootConfig } from "../core/protocol/protocol.ts"
 import { type AgentOptions, type LaunchContext, type LaunchOptions, whenAborted } from "./context.ts"
 import { acquireLock, type Boot, Disk, makeDataDir, readBoot, writeBoot } from "./disk.ts"
 import { type AfterRun, afterRun } from "./idle.ts"
+import { keptSecondsLeft } from "./kept.ts"
 import { afterLeaving, endTimers } from "./leaving.ts"
 import type { LeaveCause } from "./run.ts"
 import { Session } from "./session.ts"
@@ -100,7 +101,7 @@ async function runOnDisk(context: LaunchContext & LaunchParts, since: string): P
   const age = Math.max(0, secondsBetween(disk.state.bootTime, clock.now()))
   const cancelTimers = endTimers(config, { clock, leave, age })
   try {
-    if (!disk.state.finishStored) await new Session(context, disk).run()
+    if (!disk.state.finishStored || keptSecondsLeft(disk.state, clock) > 0) await new Session(context, disk).run()
     const { finish, finishStored } = disk.state
     const cause = finishStored ? "finished" : (leave.signal.reason as LeaveCause)
     const more = finishStored ? await after?.(context, disk) : {}

@@ -1,5 +1,5 @@
 import { backoffSeconds } from "../core/apis/backoff.ts"
-import type { Clock } from "../core/apis/clock.ts"
+import { type Clock, secondsBetween } from "../core/apis/clock.ts"
 import type { Finish } from "../core/apis/launch.ts"
 import type { Logger } from "../core/apis/logger.ts"
 import { LOG_CHUNK_BYTES, type LogsResponse, type ReportRequest } from "../core/protocol/protocol.ts"
@@ -61,24 +61,28 @@ export class Reporter {
     return this.#stored.promise
   }
 
-  /** Reports until the signal is aborted or the finish is stored. */
+  /** Reports until the signal is aborted or the finish is stored. Those of a VM that is kept go on. */
   async run(signal: AbortSignal): Promise<void> {
     const { disk, clock } = this.#options
-    for (let tries = 0; !signal.aborted && !disk.state.finishStored; ) {
+    const isDone = (): boolean => {
+      if (disk.state.finishStored) this.#stored.resolve()
+      return disk.state.finishStored && disk.state.finish?.keptUntil === undefined
+    }
+    for (let tries = 0; !isDone() && !signal.aborted; ) {
       const retryAfter = await this.#report(tries)
       tries = retryAfter === undefined ? 0 : tries + 1
-      if (!disk.state.finishStored) await this.#signal.wait(clock, retryAfter ?? this.heartbeatSeconds, signal)
+      if (!isDone()) await this.#signal.wait(clock, retryAfter ?? this.heartbeatSeconds, signal)
     }
-    if (disk.state.finishStored) this.#stored.resolve()
   }
 
   /** Returns undefined if the report was answered, else the delay before the next one, seconds. */
   async #report(tries: number): Promise<number | undefined> {
     const { disk, client, logger, onRefused, onStop, onSessions, beforeFinish } = this.#options
-    const note = this.#withFinish ? await beforeFinish() : undefined
+    const isFinishDue = this.#withFinish && !disk.state.finishStored
+    const note = isFinishDue ? await beforeFinish() : undefined
     // Written before the report is sent, so that a number is never used twice.
     disk.update({ sequence: disk.state.sequence + 1 })
-    const report = this.#compose(note)
+    const report = this.#compose(isFinishDue, note)
     try {
       const answer = await client.report(report)
       this.heartbeatSeconds = Math.min(answer.heartbeatSeconds, onSessions(answer.sessions ?? []))
@@ -93,8 +97,9 @@ export class Reporter {
     }
   }
 
-  #compose(note: string | undefined): Omit<ReportRequest, "launch"> {
-    const { sequence, attempt, startTime, lastExitCode, preemptionNotice, finish } = this.#options.disk.state
+  #compose(isFinishDue: boolean, note: string | undefined): Omit<ReportRequest, "launch"> {
+    const { disk, clock } = this.#options
+    const { sequence, attempt, startTime, lastExitCode, preemptionNotice, finish } = disk.state
     return {
       sequence,
       attempt,
@@ -102,10 +107,16 @@ export class Reporter {
       ...(startTime !== undefined && { startTime }),
       ...(lastExitCode !== undefined && { lastExitCode }),
       ...(preemptionNotice !== undefined && { preemptionNotice }),
-      ...(this.#withFinish && finish !== undefined && { finish: withNote(finish, note) }),
-      ...this.#usage.next(this.#withFinish),
+      ...(isFinishDue && finish !== undefined && { finish: reported(withNote(finish, note), clock.now()) }),
+      ...this.#usage.next(isFinishDue),
     }
   }
+}
+
+/** Returns the finish as the gateway gets it. The time of a kept VM counts from now on, whatever this VM's clock says. */
+function reported({ keptUntil, ...finish }: Finish, now: Date): NonNullable<ReportRequest["finish"]> {
+  const keepSeconds = keptUntil === undefined ? 0 : Math.round(secondsBetween(now, keptUntil))
+  return keepSeconds > 0 ? { ...finish, keepSeconds } : finish
 }
 
 /** Returns the finish with a note in its message. */

@@ -9,6 +9,7 @@ import type { IdleLimit } from "../core/apis/usage.ts"
 import type { BootConfig, RunOrder } from "../core/protocol/protocol.ts"
 import type { Disk } from "./disk.ts"
 import { failureText, KILLED_EXIT_CODE } from "./exit-codes.ts"
+import { withKeep } from "./kept.ts"
 import { readLastLine } from "./last-line.ts"
 import { type Container, type Ended, RunError, type Runtime } from "./runtimes/runtime.ts"
 import type { Sessions } from "./sessions/sessions.ts"
@@ -93,15 +94,9 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     const { unflushed } = disk.state
     if (unflushed !== undefined) return await flush(options, unflushed)
     const container = await presentContainer(options, armTimer)
-    const { ended, stopped, ignored } = await superviseAttempt(options, container)
-    const { attempt, limits } = disk.state
-    const time = timestamp(clock.now())
-    const end =
-      stopped === undefined
-        ? finishAfter(ended, { left: (limits?.maxRetries ?? 0) + 1 - attempt, rules: limits?.retryRules }, time)
-        : stoppedFinish(options, stopped, time, { ended, ignored })
-    const said = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
-    const finish = said && withUsage(said, options)
+    const supervised = await superviseAttempt(options, container)
+    const { ended } = supervised
+    const finish = await conclude(options, container, supervised)
     // Written at once, before the container is removed, so that no later agent decides about this attempt again.
     disk.update({
       stage: "ended",
@@ -110,11 +105,33 @@ async function runAttempts(options: RunOptions, armTimer: () => void): Promise<F
     })
     // A report without the finish would only delay that.
     if (finish === undefined) onChange()
-    await container.remove().catch((error: unknown) => logger.warn({ err: error }, "failed to remove the container"))
+    if (finish?.keptUntil === undefined) await removeQuietly(container, logger)
     if (finish !== undefined) continue
-    await waitUnlessAborted(clock, backoffSeconds(attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
+    await waitUnlessAborted(clock, backoffSeconds(disk.state.attempt, ATTEMPT_RETRY_SECONDS), stop.signal)
     throwIfStopped(stop.signal)
   }
+}
+
+/** Returns the finish after an attempt; undefined if a retry is left. */
+async function conclude(
+  options: RunOptions,
+  container: Container,
+  { ended, stopped, ignored }: Supervised,
+): Promise<Finish | undefined> {
+  const { attempt, limits } = options.disk.state
+  const time = timestamp(options.clock.now())
+  const end =
+    stopped === undefined
+      ? finishAfter(ended, { left: (limits?.maxRetries ?? 0) + 1 - attempt, rules: limits?.retryRules }, time)
+      : stoppedFinish(options, stopped, time, { ended, ignored })
+  const said = end?.reason === "ContainerFailed" ? await withLastLine(end, options, container) : end
+  const isOwnEnd = stopped === undefined || stopped === "timeout" || stopped === "idle"
+  const finish = said && withUsage(said, options)
+  return finish && isOwnEnd ? withKeep(finish, options) : finish
+}
+
+async function removeQuietly(container: Container, logger: Logger): Promise<void> {
+  await container.remove().catch((error: unknown) => logger.warn({ err: error }, "failed to remove the container"))
 }
 
 /** Adds what the run has used, if any of its containers was measured. */
@@ -154,6 +171,8 @@ async function flush(options: RunOptions, unflushed: Finish): Promise<Finish> {
     logger.error({ err: error }, "not all written files are in their buckets")
     finish = unflushedFinish(unflushed, error)
   }
+  // The uploads took no part of the time.
+  if (unflushed.keptUntil !== undefined) finish = withKeep(finish, options)
   // The caller sends it after the log.
   disk.update({ finish })
   return finish
@@ -278,11 +297,17 @@ function recordStart({ disk, onChange }: RunOptions, container: Container): void
   onChange()
 }
 
+/** End of an attempt, and why the agent stopped it. */
+interface Supervised {
+  ended: Ended
+  /** Absent: it ended by itself. */
+  stopped: StopCause | undefined
+  /** Signal that had no effect, and for how long. */
+  ignored: string | undefined
+}
+
 /** Waits until a container ends and all its output is in the spool. Stops the container at `stop`. */
-async function superviseAttempt(
-  options: RunOptions,
-  container: Container,
-): Promise<{ ended: Ended; stopped: StopCause | undefined; ignored: string | undefined }> {
+async function superviseAttempt(options: RunOptions, container: Container): Promise<Supervised> {
   const { stop, meter, sessions, runtime } = options
   const enough = new AbortController()
   const output = copyOutput(options, container, enough.signal)

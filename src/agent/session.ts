@@ -10,6 +10,7 @@ import type { Disk } from "./disk.ts"
 import { GatewayClient } from "./gateway-client.ts"
 import { GatewayError, RefusedError, retrySeconds } from "./gateway-connection.ts"
 import { isKept } from "./idle.ts"
+import { keptSecondsLeft } from "./kept.ts"
 import { LAST_REPORT_SECONDS, leaveSeconds } from "./leaving.ts"
 import { type PreemptionNotice, preemptionNotice, shutdownNotice } from "./preemption.ts"
 import { Reporter, Shipper } from "./report.ts"
@@ -27,6 +28,12 @@ export const AGENT_VERSION = "0.1.0"
 
 /** Time that the finish waits for the log while the gateway rejects it, seconds. */
 const FLUSH_SECONDS = 60
+
+/** Seconds between two reports of a VM that is kept, by which it learns of sessions. */
+const KEPT_REPORT_SECONDS = 5
+
+/** Time to upload what sessions in a kept container have written, seconds. */
+const KEPT_FLUSH_SECONDS = 60
 
 /** Time to delete the checkpoints of a job that has succeeded, seconds. */
 const CHECKPOINT_SECONDS = 60
@@ -54,6 +61,8 @@ export class Session {
   readonly #stop = new AbortController()
   /** Aborted when the VM is about to end, with the number of seconds that the container has. */
   readonly #hurry = new AbortController()
+  /** Aborted when the VM is no longer kept for sessions. */
+  readonly #release = new AbortController()
   /** Aborted when nothing more has to be sent. */
   readonly #quit = new AbortController()
   readonly #loops: Promise<void>[] = []
@@ -82,7 +91,10 @@ export class Session {
         clock,
         logger,
         onRefused: (error) => this.#refused(error),
-        onStop: () => this.#stop.abort("stop" satisfies StopCause),
+        onStop: () => {
+          this.#stop.abort("stop" satisfies StopCause)
+          this.#release.abort()
+        },
         onSessions: (ids) => this.#sessions.join(ids),
         beforeFinish: async () => {
           await this.#shipper?.drain()
@@ -125,6 +137,7 @@ export class Session {
       order?.catch(() => undefined)
       if (runtime !== undefined && order !== undefined) await this.#run(runtime, spool, order)
       if (leave.signal.reason !== "refused") await this.#deliver(order)
+      if (runtime !== undefined) await this.#keep(runtime)
       if (runtime !== undefined) await this.#deleteCheckpoints(runtime)
       // A VM that waits for another job is cleaned, and checked, when nothing of this session is left.
       if (runtime !== undefined && !isKept(this.#disk.state)) await this.#clear(runtime)
@@ -191,6 +204,7 @@ export class Session {
     this.#disk.update({ preemptionNotice: notice.time })
     this.#reporter.wake()
     this.#stop.abort("preempted" satisfies StopCause)
+    this.#release.abort()
     this.#hurry.abort(notice.containerSeconds)
   }
 
@@ -237,8 +251,8 @@ export class Session {
     this.#reporter.heartbeatSeconds = heartbeatSeconds
     if (!state.registered) this.#disk.update({ registered: true })
     const opened = await openOrder(order, keys.encryption)
-    const { maxRetries = 0, retryRules, timeoutSeconds, terminationGraceSeconds } = opened.run
-    const limits = { retryRules, timeoutSeconds, terminationGraceSeconds, idleLimit: this.#idleLimitOf(opened) }
+    const { maxRetries = 0, retryRules, timeoutSeconds, terminationGraceSeconds, debug } = opened.run
+    const limits = { retryRules, timeoutSeconds, terminationGraceSeconds, debug, idleLimit: this.#idleLimitOf(opened) }
     const reuse = opened.run.reuse && {
       idleSeconds: opened.run.reuse.idleSeconds,
       isHostShared: opened.sharedHost !== undefined,
@@ -311,6 +325,26 @@ export class Session {
     }
     this.#cancels.push(whenAborted(leave.signal, begin))
     return giveUp.signal
+  }
+
+  /**
+   * Keeps the VM after a failure, and lets sessions into a copy of the failed container, until the time is over, Berth ends
+   * it, or the VM has to end. Files that were written there are uploaded.
+   */
+  async #keep(runtime: Runtime): Promise<void> {
+    const { clock, leave, logger } = this.#context
+    const seconds = keptSecondsLeft(this.#disk.state, clock)
+    const entrance = seconds > 0 ? await runtime.kept?.(this.#disk.state.attempt) : undefined
+    if (entrance === undefined) return
+    logger.info({ seconds }, "the container failed; this VM is kept for sessions")
+    const stopAdmitting = this.#sessions.admitTo({ entrance }, KEPT_REPORT_SECONDS)
+    this.#reporter.wake()
+    await waitUnlessAborted(clock, seconds, AbortSignal.any([this.#release.signal, leave.signal]))
+    stopAdmitting()
+    this.#sessions.close()
+    const enough = new AbortController()
+    await this.#within(KEPT_FLUSH_SECONDS, runtime.flush(enough.signal), "failed to upload what sessions have written")
+    enough.abort()
   }
 
   /**

@@ -6,10 +6,9 @@ import { usedDiskGib, whyDiskFull } from "../disk-space.ts"
 import { isNotStarted, KILLED_EXIT_CODE, signalName } from "../exit-codes.ts"
 import { memoryKills } from "../memory-kills.ts"
 import { waitUnlessAborted } from "../timers.ts"
-import { DockerEntrance } from "./docker-entrance.ts"
 import { framesOf } from "./docker-frames.ts"
 import { CALL_SECONDS, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
-import type { Container, Ended, Reading } from "./runtime.ts"
+import type { Container, Ended, Entrance, Reading } from "./runtime.ts"
 import { readingOf } from "./stats.ts"
 
 const NEWLINE = 0x0a
@@ -33,6 +32,7 @@ const WAIT_SECONDS = 10
 
 interface DockerContainerOptions {
   startTime: string
+  entrance: Entrance
   /** Environment, as `NAME=value`. */
   env?: readonly string[] | undefined
   /** Signal that the image asks for, in any of Docker's forms. */
@@ -57,7 +57,7 @@ export class DockerContainer implements Container {
   readonly startTime: string
   readonly env: readonly string[]
   readonly stopSignal: string
-  readonly entrance: DockerEntrance
+  readonly entrance: Entrance
   readonly #container: Docker.Container
   readonly #logger: Logger
   readonly #stream: NodeJS.ReadableStream | undefined
@@ -71,7 +71,7 @@ export class DockerContainer implements Container {
 
   constructor(container: Docker.Container, options: DockerContainerOptions) {
     this.#container = container
-    this.entrance = new DockerEntrance(container)
+    this.entrance = options.entrance
     this.startTime = timestamp(new Date(options.startTime))
     this.env = options.env ?? []
     this.stopSignal = signalName(options.stopSignal || DEFAULT_STOP_SIGNAL)

@@ -14,13 +14,16 @@ import { memoryKills } from "../memory-kills.ts"
 import { VolumeDriver } from "../volumes/driver.ts"
 import { type FileOwner, repack } from "../workdir.ts"
 import { DockerContainer } from "./docker-container.ts"
+import { DockerEntrance } from "./docker-entrance.ts"
+import { KeptEntrance, removeKeptImage } from "./docker-kept.ts"
 import { requireNoContainers, wipeEngine } from "./docker-wipe.ts"
 import { CALL_SECONDS, errorMessage, errorStatus, ifFound, MIB, withTimeout } from "./engine.ts"
 import { GpuHelper } from "./gpu-helper.ts"
 import { containerLimits, containerRights, gpuRequest, ulimits } from "./host-config.ts"
 import { takesInit } from "./init.ts"
 import { PULL_PATIENCE_SECONDS, pullImage } from "./pull.ts"
-import { type Container, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
+import { type Container, type Entrance, type PrepareOptions, RunError, type Runtime } from "./runtime.ts"
+import { removeToolboxImage, startBeside, type Toolbox } from "./toolbox.ts"
 
 /** Default path of Docker's socket. */
 export const DEFAULT_DOCKER_SOCKET = "/var/run/docker.sock"
@@ -121,7 +124,7 @@ export class DockerRuntime implements Runtime {
     this.#hasOldImages = isTakeover
     this.#agent = agent
     this.#logger = logger
-    const labels = { [LAUNCH_LABEL]: launch, [AGENT_LABEL]: agent }
+    const labels = this.#labels
     this.#volumes = new VolumeDriver({ docker: this.#docker, launch, labels, dataDir, ca, image, logger })
     this.#gpus = new GpuHelper({ docker: this.#docker, launch, labels, image: gpuImage, logger })
   }
@@ -222,20 +225,47 @@ export class DockerRuntime implements Runtime {
     if (order.gpus > 0 && MACHINE_ERROR.test(why)) throw new RunError("MachineFailed", why, failure)
     if (found.State.ExitCode === 0) throw new RunError("AgentFailed", why, failure)
     const ended = { exitCode: found.State.ExitCode, message: why }
-    const options = { logger: this.#logger, dataDir: this.#dataDir, startTime: systemClock.now().toISOString(), ended }
-    return new DockerContainer(container, options)
+    const entrance = this.#entranceOf(container, found)
+    const startTime = systemClock.now().toISOString()
+    return new DockerContainer(container, { logger: this.#logger, dataDir: this.#dataDir, entrance, startTime, ended })
   }
 
   #running(
     container: Docker.Container,
-    { State, Config, HostConfig }: Docker.ContainerInspectInfo,
+    found: Docker.ContainerInspectInfo,
     started: { stream?: NodeJS.ReadableStream; killsBefore?: number | undefined; foreign?: string | undefined } = {},
   ): DockerContainer {
+    const { State, Config, HostConfig } = found
     const isHostShared = HostConfig.NetworkMode === SHARED_HOST_NETWORK
-    const given = { logger: this.#logger, dataDir: this.#dataDir, isHostShared, ...started }
+    const entrance = this.#entranceOf(container, found)
+    const given = { logger: this.#logger, dataDir: this.#dataDir, isHostShared, entrance, ...started }
     // dockerode's types lack it.
     const { StopSignal: stopSignal } = Config as { StopSignal?: string }
     return new DockerContainer(container, { ...given, startTime: State.StartedAt, env: Config.Env, stopSignal })
+  }
+
+  /** Returns the way into a running container. Its tools start when a person first needs them. */
+  #entranceOf(container: Docker.Container, { Id, Config, Name }: Docker.ContainerInspectInfo): DockerEntrance {
+    const toolbox = async (): Promise<Toolbox> => {
+      const { uid, gid } = await ownerOf(container, Config.User)
+      const name = `${Name.replace("/", "")}-toolbox`
+      const labels = { ...this.#labels, [ATTEMPT_LABEL]: "toolbox" }
+      return await startBeside(this.#docker, { target: Id, user: `${uid}:${gid}`, name, labels })
+    }
+    return new DockerEntrance(container, { toolbox })
+  }
+
+  async kept(attempt: number): Promise<Entrance | undefined> {
+    const container = this.#docker.getContainer(this.#nameOf(attempt))
+    if ((await ifFound(container.inspect())) === undefined) return undefined
+    const labels = { ...this.#labels, [ATTEMPT_LABEL]: "kept" }
+    const name = `${this.#nameOf(attempt)}-kept`
+    return new KeptEntrance({ docker: this.#docker, container, launch: this.#launch, name, labels })
+  }
+
+  /** Labels of this Launch's containers. */
+  get #labels(): Record<string, string> {
+    return { [LAUNCH_LABEL]: this.#launch, [AGENT_LABEL]: this.#agent }
   }
 
   /** Says that an image is for another architecture than this machine's. An engine pulls and starts it all the same. */
@@ -276,6 +306,8 @@ export class DockerRuntime implements Runtime {
     for (const { Id } of await withTimeout(CALL_SECONDS, this.#docker.listContainers({ all: true, filters }))) {
       await ifFound(this.#docker.getContainer(Id).remove({ force: true, v: true }))
     }
+    await removeKeptImage(this.#docker, this.#launch)
+    await removeToolboxImage(this.#docker)
     await this.#volumes.clear()
     await this.#gpus.remove()
   }
@@ -301,7 +333,7 @@ export class DockerRuntime implements Runtime {
           ...(isGiven(run.args) && { Cmd: run.args }),
           ...(run.workdir !== undefined && { WorkingDir: workdirPathOf(run) }),
           Env: env,
-          Labels: { [LAUNCH_LABEL]: this.#launch, [ATTEMPT_LABEL]: String(attempt), [AGENT_LABEL]: this.#agent },
+          Labels: { ...this.#labels, [ATTEMPT_LABEL]: String(attempt) },
           HostConfig: {
             ...containerLimits(await this.#memoryOf(sharedHost), isShared),
             ...(!this.#lacking.has("ulimits") && ulimits()),

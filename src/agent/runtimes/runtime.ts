@@ -107,6 +107,11 @@ export interface Runtime {
   /** Returns the attempt's container, running or ended, if an earlier agent has started it. */
   find(attempt: number): Promise<Container | undefined>
   /**
+   * Returns the way into a copy of an attempt's ended container; undefined if there is no such container. Absent: this
+   * runtime has none.
+   */
+  kept?(attempt: number): Promise<Entrance | undefined>
+  /**
    * Starts `NVIDIA_SMI`, and yields what it prints until it ends or the signal is aborted. Resolves with undefined if this
    * runtime can't start it. Rejects if the start fails.
    */

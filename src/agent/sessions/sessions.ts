@@ -12,6 +12,9 @@ import { serveStream } from "./stream.ts"
 /** Largest number of sessions at a time. Berth allows fewer. */
 const MOST_SESSIONS = 16
 
+/** A container that people can enter, if it has an entrance. */
+export type Enterable = Pick<Container, "entrance">
+
 export interface SessionsOptions {
   config: BootConfig
   keys: AgentKeys
@@ -32,8 +35,9 @@ export class Sessions {
   readonly #options: SessionsOptions
   readonly #open = new Map<string, WebSocket | undefined>()
   readonly #streams = new Set<WebSocket>()
-  #container: Container | undefined
+  #container: Enterable | undefined
   #isClosed = false
+  #askSeconds = Number.POSITIVE_INFINITY
   /** Monotonic time until which another session is expected. */
   #expectedUntil = Number.NEGATIVE_INFINITY
 
@@ -41,9 +45,13 @@ export class Sessions {
     this.#options = options
   }
 
-  /** Lets sessions into this container. The returned function ends that. */
-  admitTo(container: Container): () => void {
+  /**
+   * Lets sessions into this container. The returned function ends that.
+   * @param askSeconds longest time between two reports meanwhile, because people wait for each
+   */
+  admitTo(container: Enterable, askSeconds = Number.POSITIVE_INFINITY): () => void {
     this.#container = container
+    this.#askSeconds = askSeconds
     return () => {
       if (this.#container === container) this.#container = undefined
     }
@@ -56,7 +64,7 @@ export class Sessions {
       this.#open.set(id, undefined)
       void this.#serve(id)
     }
-    return this.#options.clock.monotonic() < this.#expectedUntil ? ASK_SECONDS : Number.POSITIVE_INFINITY
+    return this.#options.clock.monotonic() < this.#expectedUntil ? ASK_SECONDS : this.#askSeconds
   }
 
   /** Ends all sessions. */

@@ -16,7 +16,7 @@ import { type Container, type Entry, EntryError } from "../runtimes/runtime.ts"
 export async function serveStream(
   socket: WebSocket,
   target: SessionTarget,
-  container: Container | undefined,
+  container: Pick<Container, "entrance"> | undefined,
 ): Promise<void> {
   socket.on("error", () => undefined)
   try {
@@ -29,7 +29,10 @@ export async function serveStream(
   }
 }
 
-async function enter({ exec, port }: SessionTarget, container: Container | undefined): Promise<Entry> {
+async function enter(
+  { exec, port }: SessionTarget,
+  container: Pick<Container, "entrance"> | undefined,
+): Promise<Entry> {
   const entrance = container?.entrance
   if (entrance === undefined) throw new EntryError("the container does not run now")
   if (exec !== undefined) return await entrance.exec(exec)
