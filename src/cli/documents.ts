@@ -2,7 +2,13 @@ import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import type { JobSubmission, Schemas } from "../client/client.ts"
 import { type JobField, recordField } from "../client/job-fields.ts"
-import { submittedIdleLimit, submittedReuse, submittedRules, submittedVolumes } from "../client/resubmission.ts"
+import {
+  submittedDebug,
+  submittedIdleLimit,
+  submittedReuse,
+  submittedRules,
+  submittedVolumes,
+} from "../client/resubmission.ts"
 import type { FieldError } from "../core/apis/field-error.ts"
 import { readYaml, YamlError } from "../core/apis/yaml.ts"
 import { usageError } from "./exit.ts"
@@ -134,6 +140,7 @@ function recordedAs(field: string, record: Schemas["JobRecord"]): unknown {
   if (field === "retryRules") return submittedRules(record.retry_rules)
   if (field === "idleLimit") return submittedIdleLimit(record.idle_limit)
   if (field === "reuse") return submittedReuse(record.reuse)
+  if (field === "debug") return submittedDebug(record.debug)
   return record[recordField(field as JobField)]
 }
 

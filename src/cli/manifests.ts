@@ -129,7 +129,7 @@ function nameOf({ name, generateName }: Fields): Fields {
   return { name }
 }
 
-function bodyOf({ cancelled: _, ...spec }: Fields, names: Translation["names"]): Fields {
+function bodyOf({ cancelled: _, debugEnded: __, ...spec }: Fields, names: Translation["names"]): Fields {
   const entries = Object.entries(spec).map(([field, value]) => [
     names[field] ?? field,
     field === "jobDefinition" ? jobOf(value as Fields) : value,
@@ -138,7 +138,7 @@ function bodyOf({ cancelled: _, ...spec }: Fields, names: Translation["names"]):
 }
 
 /** Returns the fields of a Job's spec in REST, which has vCPUs as a number. */
-function jobOf({ cancelled: _, ...spec }: Fields): Fields {
+function jobOf({ cancelled: _, debugEnded: __, ...spec }: Fields): Fields {
   const resources = spec["resources"] as Fields | undefined
   const cpu = resources?.["cpu"] as string | number | undefined
   return cpu === undefined ? spec : { ...spec, resources: { ...resources, cpu: parseCpu(cpu) } }

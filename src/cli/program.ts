@@ -13,6 +13,7 @@ import { addConnectionCommands } from "./commands/connection.ts"
 import { addContextCommands } from "./commands/contexts.ts"
 import { addCostCommand } from "./commands/cost.ts"
 import { addCronCommands } from "./commands/cron.ts"
+import { addDebugCommand } from "./commands/debug.ts"
 import { addDiscoverCommands } from "./commands/discover.ts"
 import { addExecCommand } from "./commands/exec.ts"
 import { addForwardCommand } from "./commands/forward.ts"
@@ -143,6 +144,7 @@ export function programOf(
   addRunCommands(commands, program)
   addAttachCommand(commands, program)
   addExecCommand(commands, program)
+  addDebugCommand(commands, program)
   addForwardCommand(commands, program)
   addPsCommand(commands, program)
   addTopCommand(commands, program)

@@ -2,6 +2,7 @@ import { JOB_RECORD_FIELDS } from "../core/apis/rest-names.ts"
 import type { JobRecord, JobSubmission } from "./client.ts"
 import {
   AFTER,
+  DEBUG,
   DURATION,
   GPU,
   type Gpu,
@@ -299,6 +300,12 @@ export const JOB_FLAGS = {
     "reuse",
     REUSE,
     "lets the machine wait for another job after this one, such as 5m; with a key: 5m:KEY",
+  ),
+  debugKeep: one(
+    "--debug-keep <duration>",
+    "debug",
+    DEBUG,
+    "keeps the machine after the container failed, such as 1h, for berth debug; at most 4h",
   ),
   maxQueue: one(
     "--max-queue <duration>",

@@ -105,6 +105,18 @@ export const REUSE: Grammar<Reuse> = {
   refusal: (text) => `${text} is no reuse: write 5m or 5m:KEY.`,
 }
 
+type Debug = NonNullable<JobSubmission["debug"]>
+
+/** Time for which a failed job's machine is kept, as `1h`. */
+export const DEBUG: Grammar<Debug> = {
+  parse: (text) => {
+    const keepSeconds = DURATION.parse(text, {})
+    return keepSeconds === undefined ? undefined : { keepSeconds }
+  },
+  print: ({ keepSeconds }) => DURATION.print(keepSeconds),
+  refusal: DURATION.refusal,
+}
+
 export type Gpu = NonNullable<NonNullable<JobSubmission["resources"]>["gpu"]>
 
 const SIZE = /^[0-9.]+([KMGT]i|[kMGT])$/

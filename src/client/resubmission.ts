@@ -19,6 +19,7 @@ const FORMS: { readonly [Field in JobField]?: (job: JobRecord) => unknown } = {
   retryRules: ({ retry_rules: rules }) => submittedRules(rules),
   idleLimit: ({ idle_limit: limit }) => submittedIdleLimit(limit),
   reuse: ({ reuse }) => submittedReuse(reuse),
+  debug: ({ debug }) => submittedDebug(debug),
   provisioning: ({ provisioning }) => (provisioning === "onDemand" ? null : provisioning),
   priority: valueBut("priority", 0),
   maxRetries: valueBut("maxRetries", 0),
@@ -52,6 +53,11 @@ export function submittedIdleLimit(limit: JobRecord["idle_limit"] | undefined) {
   if (limit == null) return null
   const { seconds, gpu_percent: gpuPercent, cpu_percent: cpuPercent } = limit
   return withoutEmpty({ seconds, gpuPercent, cpuPercent })
+}
+
+/** Returns what a job's record asks for after a failure, with the fields of a submission; null for none, also from an older API. */
+export function submittedDebug(debug: JobRecord["debug"] | undefined) {
+  return debug == null ? null : { keepSeconds: debug.keep_seconds }
 }
 
 /** Returns the reuse of a job's record, with the fields of a submission; null for none, also from an older API. */

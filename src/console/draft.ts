@@ -161,6 +161,7 @@ const JOB = {
   timeout: flagControl(JOB_FLAGS.timeout, TIME),
   idleLimit: flagControl(JOB_FLAGS.idleLimit, UNSPACED),
   reuse: flagControl(JOB_FLAGS.reuse, UNSPACED),
+  debugKeep: flagControl(JOB_FLAGS.debugKeep, UNSPACED),
   maxQueue: flagControl(JOB_FLAGS.maxQueue, TIME),
   maxRetries: flagControl(JOB_FLAGS.retries, AMOUNT),
   priority: flagControl(JOB_FLAGS.priority, AMOUNT),

@@ -268,6 +268,7 @@ const UNSHOWN = {
   maxPreemptions: 4,
   idleLimit: { seconds: 3600, gpuPercent: 0 },
   reuse: { idleSeconds: 300, key: "small" },
+  debug: { keepSeconds: 3600 },
   retryRules: [{ reasons: ["OutOfMemory"], exitCodes: [137], action: "newVm", limit: 2 }, { action: "fail" }],
   fallbackAfter: 2,
   ttlSecondsAfterFinished: 3600,
@@ -294,7 +295,7 @@ describe("the submission of a job's record", () => {
     }
     const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" }, ...limits } as unknown as JobSpec
     const known = ["maxCostUsd", ...Object.keys(spec)]
-    expect(Object.keys(JobSpecSchema.properties).filter((field) => !known.includes(field))).toEqual(["cancelled"])
+    expect(Object.keys(JobSpecSchema.properties).filter((field) => !known.includes(field))).toEqual(["cancelled", "debugEnded"])
     const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }
     const record = toRecord({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
     const again = checkSubmission(toSubmission(record as JobRecord), {
@@ -350,6 +351,7 @@ const SUBMISSIONS = (() => {
         { requiredKeys: ["seconds"] },
       ),
       reuse: fc.record({ idleSeconds: count, key: name }, { requiredKeys: ["idleSeconds"] }),
+      debug: fc.record({ keepSeconds: count }),
       ...{ timeoutSeconds: count, maxQueueSeconds: count, terminationGraceSeconds: count },
       ...{ labels: fc.dictionary(name, text, { minKeys: 1 }), tags: fc.array(text, { minLength: 1 }) },
     },

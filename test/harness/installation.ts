@@ -186,6 +186,7 @@ export class Installation {
       // The receivers of tests.
       privateReceivers: { hosts: [], networks: ["127.0.0.0/8"] },
       ...(dockerSocket !== undefined && { dockerSocket }),
+      sessions: this.#sessions,
       ...variant,
     })
     await operator.ready()

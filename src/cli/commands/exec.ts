@@ -8,9 +8,13 @@ import { EXIT, Failure } from "../exit.ts"
 import { connectStream, openSession } from "../session.ts"
 import { runAttached } from "./attach.ts"
 
-interface ExecFlags {
+/** Flags of the commands that run another one in a session. */
+export interface ExecFlags {
   tty: boolean
 }
+
+/** Option of these commands. */
+export const NO_TTY = new Option("--no-tty", "no terminal for the command, also at a terminal")
 
 /** `exec`: runs a command in the container of a running job. */
 export function addExecCommand(commands: Commands, program: Command): void {
@@ -27,17 +31,42 @@ export function addExecCommand(commands: Commands, program: Command): void {
       ["berth exec train -- nvidia-smi", "one command; words after -- are its own"],
       ["berth exec train -- tar -c /out > out.tar", "its output in a file"],
     ],
-    options: [new Option("--no-tty", "no terminal for the command, also at a terminal")],
-    run: (call) => runAttached(call, () => exec(call)),
+    options: [NO_TTY],
+    run: (call) => runAttached(call, async () => exitCodeOf(await runInSession(call, commandIn(call.args)))),
   })
 }
 
-async function exec(call: Call<ExecFlags>): Promise<number> {
+/** Command of a session. */
+export interface SessionCommand {
+  job: string
+  command: string[]
+  /** True: it is one of Berth's own tools. */
+  toolbox?: boolean
+}
+
+/** Returns the command of the arguments JOB and WORDS; without words, a shell. */
+export function commandIn([job = "", ...words]: readonly string[]): SessionCommand {
+  return { job, command: words.length === 0 ? ["sh"] : words }
+}
+
+/** Returns the exit code of a command in a session. @throws Failure if it has none */
+export function exitCodeOf({ exitCode }: StreamResult): number {
+  if (exitCode === undefined) throw new Failure(EXIT.berth, "")
+  return exitCode
+}
+
+/** Runs a command in a session at this terminal, and shows why it failed to start. */
+export async function runInSession<Flags extends ExecFlags>(
+  call: Call<Flags>,
+  { job, command, toolbox }: SessionCommand,
+): Promise<StreamResult> {
   const { terminal, signal, options } = call
-  const [job = "", ...words] = call.args
   const screen = options.tty ? terminal.screen() : undefined
-  const command = words.length === 0 ? ["sh"] : words
-  const body: Schemas["SessionRequest"] = { command, tty: screen !== undefined, ...screen?.size() }
+  const body: Schemas["SessionRequest"] = {
+    ...{ command, tty: screen !== undefined },
+    ...(toolbox === true && { toolbox }),
+    ...screen?.size(),
+  }
   const session = await openSession(call.client(), job, body, signal)
   terminal.progress(terminal.noted("dim", `Waiting for the VM's agent of ${job} …`))
   const socket = await connectStream(session, signal)
@@ -52,8 +81,7 @@ async function exec(call: Call<ExecFlags>): Promise<number> {
     sending.abort()
     stopResizes?.()
     if (error !== undefined) terminal.warn(`${exitCode === undefined ? "" : "\r"}${error}`)
-    if (exitCode === undefined) throw new Failure(EXIT.berth, "")
-    return exitCode
+    return { ...(exitCode !== undefined && { exitCode }), ...(error !== undefined && { error }) }
   } finally {
     restore?.()
     signal.removeEventListener("abort", stop)
@@ -62,7 +90,7 @@ async function exec(call: Call<ExecFlags>): Promise<number> {
 }
 
 /** Writes what the command writes, as fast as the reader takes it. Resolves with its result. @throws Failure without one */
-async function receive(socket: WebSocket, { terminal, signal }: Call<ExecFlags>): Promise<StreamResult> {
+async function receive(socket: WebSocket, { terminal, signal }: Call<object>): Promise<StreamResult> {
   let result: StreamResult | undefined
   let written = Promise.resolve()
   socket.on("message", (data: Buffer) => {
@@ -83,7 +111,7 @@ async function receive(socket: WebSocket, { terminal, signal }: Call<ExecFlags>)
 }
 
 /** Sends standard input, as fast as the command takes it. The returned controller ends that. */
-function send(socket: WebSocket, { terminal }: Call<ExecFlags>): AbortController {
+function send(socket: WebSocket, { terminal }: Call<object>): AbortController {
   const enough = new AbortController()
   sendAll(socket, "stdin", terminal.pieces(enough.signal)).catch(() => undefined)
   return enough

@@ -97,6 +97,10 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
     await readBody(client.value.api.POST("/jobs/{id}/cancel", { params }))
     loaded.reload()
   }
+  const endKept = async (): Promise<void> => {
+    await client.value.api.DELETE("/jobs/{id}/debug", { params: { path: { id: job.id } } })
+    loaded.reload()
+  }
   return (
     <>
       <a class="button" href={at(`/new?from=${encodeURIComponent(job.name)}`)}>
@@ -105,6 +109,15 @@ function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> })
       <CancelButton of={job.name} action="Cancel the job" isShown={!isEnded(job)} act={cancel}>
         <p>Its machine is deleted. Its log and its cost stay.</p>
         <DependentsChoice id={job.id} kind="job" isChosen={isWithDependents} />
+      </CancelButton>
+      <CancelButton
+        verb="End"
+        of={`the kept machine of ${job.name}`}
+        action="End the machine"
+        isShown={job.kept_until != null}
+        act={endKept}
+      >
+        <p>Its failed container is lost. Its log and its cost stay.</p>
       </CancelButton>
     </>
   )
@@ -140,6 +153,8 @@ export function Summary({ job }: { job: JobRecord }) {
           ["Timeout", job.timeout_seconds > 0 ? duration(job.timeout_seconds) : undefined],
           ["Idle limit", idleLimitOf(job)],
           ["Reuse", reuseOf(job)],
+          ["Keep if failed", job.debug == null ? undefined : duration(job.debug.keep_seconds)],
+          ["Machine kept until", job.kept_until == null ? undefined : <Time at={job.kept_until} />],
           ["Place in the line", job.queue_position === null ? undefined : String(job.queue_position)],
           ["Priority", job.priority === 0 ? undefined : String(job.priority)],
           ["Group", job.concurrency_group && `${job.concurrency_group.name}, at most ${job.concurrency_group.limit}`],

@@ -396,6 +396,7 @@ const LABELS: Record<Name, string> = {
   timeout: "Timeout",
   idleLimit: "Idle limit",
   reuse: "Reuse",
+  debugKeep: "Keep if failed",
   maxQueue: "Longest wait",
   maxRetries: "Retries",
   priority: "Priority",
@@ -524,6 +525,7 @@ function Fields({ editor, errors, kept, unnamed }: FieldsProps) {
       <Group title={shape.value === "job" ? "Limits" : "Limits of each job"}>
         {line("timeout", undefined, "2h")}
         {line("idleLimit", "Time without use after which the job fails.", "30m")}
+        {line("debugKeep", "Time that the machine is kept for berth debug after a failure.", "1h")}
         {line("maxQueue", "Until the container starts. Empty: no limit.", "30m")}
         {shape.value === "job" && after}
         {line("priority", "From -100 to 100. The highest starts first where jobs wait for a cap.", "0")}

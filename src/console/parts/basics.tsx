@@ -106,9 +106,12 @@ export function CancelButton({
   isShown,
   act,
   children,
+  verb = "Cancel",
 }: {
   /** Name of what is cancelled. */
   of: string
+  /** Text of the button, and of the question before the name. */
+  verb?: string
   /** Text of the button in the question. */
   action: string
   /** False once there is nothing to cancel. An open question stays, and so does its error. */
@@ -125,11 +128,11 @@ export function CancelButton({
     <>
       {isShown && (
         <button type="button" class="danger" onClick={ask(true)}>
-          Cancel
+          {verb}
         </button>
       )}
       {isAsking.value && (
-        <Dialog title={`Cancel ${of}?`} action={action} isDangerous act={act} close={ask(false)}>
+        <Dialog title={`${verb} ${of}?`} action={action} isDangerous act={act} close={ask(false)}>
           {children}
         </Dialog>
       )}

@@ -23,6 +23,8 @@ export interface OperatorConfig {
   agentCommand: string[]
   privateReceivers: PrivateTargets
   dockerSocket?: string
+  /** True: the VMs of failed jobs can be kept for sessions. */
+  sessions?: boolean
   /** True for a catalogue without offers: jobs stay queued. */
   withoutOffers?: boolean
   /** Memory of the machines that are offered, GiB, the cheapest first. Default: those of the local cloud. */
