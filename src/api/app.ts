@@ -43,9 +43,9 @@ import { operationsRouter } from "../core/telemetry/operations.ts"
 import type { SendOptions } from "../core/webhooks/send.ts"
 import type { Advisor } from "../market/advice/advisor.ts"
 import type { CappedLevel } from "../market/placement/caps.ts"
+import type { CreationWarnings } from "../market/placement/creation-warnings.ts"
 import { ownMachines, ownOffers, withOwnOffers } from "../market/placement/machines.ts"
 import type { Planner } from "../market/placement/place.ts"
-import type { HourlyPriceNow } from "../market/placement/warnings.ts"
 import type { Catalogue } from "../market/router/catalogue.ts"
 import { PROJECT_PATH, ProjectAddresses } from "./addresses.ts"
 import { AccountAuthenticator, ProjectAuthenticator } from "./authentication.ts"
@@ -179,7 +179,7 @@ export interface FacadeDependencies {
   /** Advisor about the resources of measured jobs. */
   advise: Advisor
   /** Looks up what the VM of a job would cost now. */
-  hourlyPriceNow: HourlyPriceNow
+  warningsNow: CreationWarnings
   /** Returns the id of this installation of Berth; undefined while it is not known. */
   installation: () => string | undefined
   /** Facts that hosts need to join as machines. */
@@ -442,21 +442,10 @@ function callerLimits(settings: FacadeSettings): CallerLimits {
 function jobParts(
   dependencies: FacadeDependencies,
 ): Omit<JobServices, "jobsOf" | "cronJobIdOf" | "arrayIdOf" | "creatorOf" | "dependentsIn" | "submitterOf"> {
-  const {
-    caches,
-    catalogue,
-    clock,
-    heartbeatTimes,
-    launches,
-    logStore,
-    plan,
-    settings,
-    shutdown,
-    usage,
-    hourlyPriceNow,
-  } = dependencies
+  const { caches, catalogue, clock, heartbeatTimes, launches, logStore, plan, settings, shutdown, usage, warningsNow } =
+    dependencies
   return {
-    ...{ plan, hourlyPriceNow },
+    ...{ plan, warningsNow },
     catalogueErrorsIn: (namespace) => {
       const own = () => ownOffers(caches.machines.store.list(), namespace)
       return catalogueCheck(() => withOwnOffers(catalogue(), own()), settings.clouds)

@@ -38,12 +38,12 @@ import type { SendOptions } from "../core/webhooks/send.ts"
 import { jobAdvisor } from "../market/advice/advisor.ts"
 import type { Offers } from "../market/catalogue/offers.ts"
 import { catalogueWatches } from "../market/catalogue/watch.ts"
+import { creationWarnings } from "../market/placement/creation-warnings.ts"
 import { LaunchLedger } from "../market/placement/ledger.ts"
 import type { MarketSources } from "../market/placement/market.ts"
 import { cappedLevels } from "../market/placement/market.ts"
 import { jobPlanner, type ObstacleTo } from "../market/placement/place.ts"
 import { JOB_DEFAULTS } from "../market/placement/settings.ts"
-import { hourlyPrices } from "../market/placement/warnings.ts"
 import type { FacadeOptions } from "../options.ts"
 import { createFacade, type FacadeDependencies, type FacadeSettings } from "./app.ts"
 import { facadeCaches, jobsInLine } from "./caches.ts"
@@ -181,7 +181,7 @@ function planners(
   sources: MarketSources & Pick<ReturnType<typeof facadeCaches>, "jobs" | "jobArrays">,
   { defaultReuseIdleSeconds: reuseIdleSeconds, sessions: allowsSessions }: Options,
   { client, architectures }: FacadeParts,
-): Pick<FacadeDependencies, "plan" | "advise" | "hourlyPriceNow"> {
+): Pick<FacadeDependencies, "plan" | "advise" | "warningsNow"> {
   const inLine = (namespace: string) => jobsInLine(sources.jobs.store, namespace)
   const stores = { jobs: sources.jobs.store, jobArrays: sources.jobArrays.store }
   const obstacleTo: ObstacleTo = (namespace, order) => plannedObstacle(stores, namespace, order)
@@ -190,7 +190,7 @@ function planners(
   return {
     plan: jobPlanner({ ...sources, ...own }, settings),
     advise: jobAdvisor({ ...sources, nextTurn }, settings),
-    hourlyPriceNow: hourlyPrices({ ...sources, nextTurn }, settings),
+    warningsNow: creationWarnings({ ...sources, nextTurn }, settings),
   }
 }
 

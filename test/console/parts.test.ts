@@ -295,7 +295,10 @@ describe("the submission of a job's record", () => {
     }
     const spec = { ...same, ...fields, region, resources: { ...resources, cpu: "4" }, ...limits } as unknown as JobSpec
     const known = ["maxCostUsd", ...Object.keys(spec)]
-    expect(Object.keys(JobSpecSchema.properties).filter((field) => !known.includes(field))).toEqual(["cancelled", "debugEnded"])
+    expect(Object.keys(JobSpecSchema.properties).filter((field) => !known.includes(field))).toEqual([
+      "cancelled",
+      "debugEnded",
+    ])
     const metadata = { uid: "u", name: "train-1", creationTimestamp: "2026-11-24T10:00:00Z" }
     const record = toRecord({ metadata, spec } as StoredJob, { projectId: "p", organizationId: "o" })
     const again = checkSubmission(toSubmission(record as JobRecord), {

@@ -59,12 +59,12 @@ import { buildOffers } from "../../src/market/catalogue/file.ts"
 import { LiveCatalogue } from "../../src/market/catalogue/live.ts"
 import type { Offers } from "../../src/market/catalogue/offers.ts"
 import { readPriceList } from "../../src/market/catalogue/shipped.ts"
+import { creationWarnings } from "../../src/market/placement/creation-warnings.ts"
 import { LaunchLedger } from "../../src/market/placement/ledger.ts"
 import { ownAccount } from "../../src/market/placement/machines.ts"
 import { cappedLevels, type LaunchAccounts } from "../../src/market/placement/market.ts"
 import { jobPlanner } from "../../src/market/placement/place.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
-import { hourlyPrices } from "../../src/market/placement/warnings.ts"
 import { BASE_DOMAIN } from "./caller.ts"
 import { PATIENCE_MS } from "./eventually.ts"
 import { BOOTSTRAP_KEY } from "./gateway.ts"
@@ -235,7 +235,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
       obstacleTo: (namespace, order) =>
         plannedObstacle({ jobs: jobs.store, jobArrays: jobArrays.store }, namespace, order),
     }),
-    hourlyPriceNow: hourlyPrices({ ...market, nextTurn, clock: systemClock }),
+    warningsNow: creationWarnings({ ...market, nextTurn, clock: systemClock }),
     advise: jobAdvisor({ ...market, ...{ jobs, launches, statements, nextTurn }, clock: systemClock }),
     sending: { send: publicFetch(RECEIVERS), privateTargets: RECEIVERS, clock: systemClock, version: "test" },
     discover: options.discover ?? (async () => ({ found: [], failures: [] })),

@@ -42,6 +42,7 @@ import {
   marketInLine,
 } from "./market.ts"
 import { JOB_DEFAULTS, type JobSettings } from "./settings.ts"
+import { warningsOf } from "./warnings.ts"
 
 /** Result of the search for a place. */
 export type PlaceVerdict =
@@ -320,6 +321,8 @@ export interface JobPlan {
   reuse?: Reuse
   /** True if that VM may wait for another job: if the job asks for it. */
   canReuse?: boolean
+  /** Facts that a person should know before the job runs, in sentences. Absent: there are none. */
+  warnings?: readonly string[]
 }
 
 /** Job or array that is planned, with the jobs and arrays that must end first. */
@@ -374,11 +377,12 @@ export function anyAccountOf({ clouds }: Market["offers"]): LaunchAccount[] {
   return clouds.map((cloud) => ({ cloud }))
 }
 
-/** Returns a plan with what becomes of the VM of its first placement after the job. */
-function withReuse(plan: JobPlan, job: Pick<StoredJob, "spec">, market: Market, settings: JobSettings): JobPlan {
+/** Returns a plan with its warnings, and with what becomes of the VM of its first placement after the job. */
+function complete(plan: JobPlan, job: Pick<StoredJob, "spec">, market: Market, settings: JobSettings): JobPlan {
   const [first] = plan.placements
-  if (first === undefined || !mayBeKept(first.offer, market)) return plan
-  return { ...plan, canReuse: true, ...defined({ reuse: reuseOf(job, settings) }) }
+  const warnings = warningsOf(job.spec, first && sumOfParts(first.prices), settings)
+  if (first === undefined || !mayBeKept(first.offer, market)) return { ...plan, warnings }
+  return { ...plan, warnings, canReuse: true, ...defined({ reuse: reuseOf(job, settings) }) }
 }
 
 type Outline = Pick<JobPlan, "verdict" | "reason" | "message">
@@ -501,7 +505,7 @@ export function jobPlanner(
     const open = buildMarket(namespace, sources, ledger, effective)
     const market = { ...open, ...known }
     const job = { spec, ...(order?.name.array !== undefined && PLANNED_ARRAY) }
-    const finished = (plan: JobPlan) => withReuse(plan, { spec }, market, effective)
+    const finished = (plan: JobPlan) => complete(plan, { spec }, market, effective)
     const obstacle = order && sources.obstacleTo?.(namespace, order)
     if (obstacle !== undefined) return finished(planBehind(obstacle, job, { market, now, settings: effective }))
     const later = (reason: JobReason, message: string) =>

@@ -239,7 +239,7 @@ export function toArrayRecord(array: StoredJobArray, owner: Owner): ArrayRecord 
 export function toArrayPlanRecord({ metadata, spec }: JobArray, plan: JobPlan): ArrayPlanRecord {
   const { parallelism = DEFAULT_PARALLELISM, jobDefinition } = spec
   const size = sizeOf(spec)
-  const job = toPlanRecord(`${metadata.name}-0`, jobDefinition, plan)
+  const job = toPlanRecord(`${metadata.name}-0`, plan)
   const hourlyUsd = job.placements[0]?.cost_breakdown.total_usd_per_hour
   return {
     dry_run: true,

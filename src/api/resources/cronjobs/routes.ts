@@ -4,8 +4,8 @@ import type { StoredCronJob } from "../../../core/apis/cronjob.ts"
 import { quote } from "../../../core/apis/field-error.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { toOwner } from "../../../core/records/owner.ts"
+import type { CreationWarnings } from "../../../market/placement/creation-warnings.ts"
 import type { Planner } from "../../../market/placement/place.ts"
-import type { HourlyPriceNow } from "../../../market/placement/warnings.ts"
 import type { Collection, Replay } from "../../collection.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { invalidRequest, notFound } from "../../http/problem.ts"
@@ -41,7 +41,7 @@ import {
 } from "./translate.ts"
 
 export interface CronJobServices {
-  hourlyPriceNow: HourlyPriceNow
+  warningsNow: CreationWarnings
   cronJobsOf: (principal: Principal) => Collection<StoredCronJob>
   creationTimes: CreationTimes
   /** Returns the check against the current catalogue of a namespace's project. */
@@ -208,9 +208,9 @@ const OTHERS = [
     creates: true,
     responses: { 201: json(JOB_CREATED, "The job is registered. It belongs to the cronjob.", { hasLocation: true }) },
     problems: ["run-in-progress"],
-    handle: async ({ path, idempotencyKey, principal }, { cronJobsOf, runsOf, hourlyPriceNow }) => {
+    handle: async ({ path, idempotencyKey, principal }, { cronJobsOf, runsOf, warningsNow }) => {
       const cronJob = there(await cronJobsOf(principal).present(path.name), path.name)
-      return jobCreatedAnswer(await runNow(cronJob, idempotencyKey, runsOf(principal)), hourlyPriceNow)
+      return jobCreatedAnswer(await runNow(cronJob, idempotencyKey, runsOf(principal)), warningsNow)
     },
   }),
   route("DELETE /cronjobs/{name}", {

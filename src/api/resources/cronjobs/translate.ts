@@ -178,7 +178,7 @@ const YEAR_MS = 365 * 86_400_000
 /** Returns the record of a cronjob's plan. @param plan the plan of one of its jobs */
 export function toCronJobPlanRecord({ metadata, spec }: CronJob, plan: JobPlan, now: Date): CronJobPlanRecord {
   const name = fromMetadataName(metadata.name)
-  const job = toPlanRecord(name, spec.jobDefinition, plan)
+  const job = toPlanRecord(name, plan)
   const runs = Math.round((countTicks(spec.schedule, now, new Date(now.getTime() + YEAR_MS)) / 12) * 100) / 100
   return {
     dry_run: true,

@@ -1,14 +1,11 @@
 import Type, { type Static } from "typebox"
-import type { JobSpec } from "../../../core/apis/job.ts"
 import { fromMetadataName } from "../../../core/apis/names.ts"
 import { ARCHITECTURES, OFFER_PROVISIONINGS, type Offer } from "../../../core/apis/offer.ts"
-import { sumOfParts } from "../../../core/apis/price.ts"
 import { COMPONENT, StringEnum } from "../../../core/apis/schema.ts"
 import { PlannedCostSchema, toBreakdown } from "../../../core/records/cost.ts"
 import { ReuseRecordSchema, toReuseRecord } from "../../../core/records/job.ts"
 import { nullable } from "../../../core/records/nullable.ts"
 import type { JobPlan } from "../../../market/placement/place.ts"
-import { warningsOf } from "../../../market/placement/warnings.ts"
 import type { RankedPlacement } from "../../../market/router/route.ts"
 
 /** GPUs of a machine; null: none. */
@@ -85,11 +82,10 @@ export const JobPlanSchema = Type.Object(
 )
 export type JobPlanRecord = Static<typeof JobPlanSchema>
 
-/** Returns the record of the plan of a job with this spec. */
+/** Returns the record of a job's plan. */
 export function toPlanRecord(
   name: string,
-  spec: JobSpec,
-  { verdict, reason, message, placements, ranking, reuse, canReuse = false }: JobPlan,
+  { verdict, reason, message, placements, ranking, reuse, canReuse = false, warnings = [] }: JobPlan,
 ): JobPlanRecord {
   const [first] = placements
   return {
@@ -102,7 +98,7 @@ export function toPlanRecord(
     placements: placements.map((placement, index) => placementOf(placement, ranking[index] ?? "")),
     reuse: reuse === undefined ? null : toReuseRecord(reuse),
     can_reuse: canReuse,
-    warnings: warningsOf(spec, first && sumOfParts(first.prices)),
+    warnings: [...warnings],
   }
 }
 

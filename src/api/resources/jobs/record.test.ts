@@ -15,8 +15,5 @@ it("a plan names its connections as REST does", () => {
   const launchAccounts = [{ cloud: "sim", connection: toMetadataName("My_Account") ?? "" }, { cloud: "sim" }]
   const placements = launchAccounts.map((launchAccount) => ({ offer: offerOf(), launchAccount, ...COST }))
   const plan: JobPlan = { verdict: "placeable", reason: "Placed", message: "m", placements, ranking: [] }
-  expect(toPlanRecord("a", { image: "busybox" }, plan).placements.map(({ connection }) => connection)).toEqual([
-    "My_Account",
-    null,
-  ])
+  expect(toPlanRecord("a", plan).placements.map(({ connection }) => connection)).toEqual(["My_Account", null])
 })

@@ -6,8 +6,8 @@ import type { StoredLaunch } from "../../../core/apis/launch.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { JobRecordSchema, type SeenOfJob, toRecord } from "../../../core/records/job.ts"
 import { toOwner } from "../../../core/records/owner.ts"
+import type { CreationWarnings } from "../../../market/placement/creation-warnings.ts"
 import type { Planner } from "../../../market/placement/place.ts"
-import { type HourlyPriceNow, warningsOf } from "../../../market/placement/warnings.ts"
 import { filters, prerequisite } from "../../filters.ts"
 import { BODY_LIMIT_BYTES } from "../../http/body.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
@@ -58,7 +58,7 @@ export interface JobServices {
   /** Returns the check against the current catalogue of a namespace's project. */
   catalogueErrorsIn: (namespace: string) => SubmissionContext["catalogueErrors"]
   plan: Planner
-  hourlyPriceNow: HourlyPriceNow
+  warningsNow: CreationWarnings
   logStreams: LogStreams
   readUsage: ReadUsage
   /** Limit of the followed logs of a principal. */
@@ -279,14 +279,14 @@ const createJob = (clouds: readonly string[]) =>
       }),
     },
     creates: true,
-    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan, hourlyPriceNow }) => {
+    handle: async ({ body, query, idempotencyKey, principal }, { submitterOf, plan, warningsNow }) => {
       const job = await submitterOf(principal).submit(body, idempotencyKey, { dryRun: query.dry_run })
-      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, hourlyPriceNow)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, warningsNow)
     },
-    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan, hourlyPriceNow }) => {
+    replay: async ({ body, query, idempotencyKey = "", principal }, { submitterOf, plan, warningsNow }) => {
       const job = await submitterOf(principal).earlier(body, idempotencyKey)
       if (job === undefined) return undefined
-      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, hourlyPriceNow)
+      return query.dry_run ? planOf(job, principal, plan) : jobCreatedAnswer(job, warningsNow)
     },
   })
 
@@ -455,18 +455,16 @@ async function planOf({ metadata, spec }: StoredJob, principal: Principal, plan:
   const { namespace } = principal.project
   const { name } = metadata
   const planned = await plan(namespace, spec, { name: { job: name }, after: spec.after })
-  return { status: 200, body: toPlanRecord(name, spec, planned) }
+  return { status: 200, body: toPlanRecord(name, planned) }
 }
 
 /** Returns the answer to the creation of a job. */
 export async function jobCreatedAnswer(
   { metadata, spec }: StoredJob,
-  hourlyPriceNow: HourlyPriceNow,
+  warningsNow: CreationWarnings,
 ): Promise<Answer<JobCreated>> {
   const { uid, name, namespace = "" } = metadata
-  const isUnremarkable = warningsOf(spec, undefined).length === 0
-  // Only a job with a warning needs its price, for which all offers are scanned.
-  const warnings = isUnremarkable ? [] : warningsOf(spec, await hourlyPriceNow(namespace, spec))
+  const warnings = await warningsNow(namespace, spec)
   return { status: 201, body: { job_id: uid, name, status: "queued", warnings }, location: `/jobs/${uid}` }
 }
 
