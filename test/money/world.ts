@@ -1,7 +1,7 @@
 import type { SpendCaps } from "../../src/core/apis/caps.ts"
 import type { JobSpec, StoredJob } from "../../src/core/apis/job.ts"
 import { isTerminal } from "../../src/core/apis/job.ts"
-import { isOver, type LaunchStatus, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { type Finish, isOver, type LaunchStatus, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { ANNOTATIONS } from "../../src/core/apis/meta.ts"
 import type { StoredStatement } from "../../src/core/apis/statement.ts"
 import { partPrices } from "../../src/market/catalogue/parts.ts"
@@ -37,6 +37,7 @@ const OFFERS = (
   ]
 })
 const CATALOGUE = createCatalogue(OFFERS, undefined, partPrices())
+const SETTINGS = { ...JOB_DEFAULTS, maxLostVms: 99, allowsSessions: true }
 const CLOUDS = ["aws", "gcp", "azure", "nebius"] as const
 
 /** A VM, and what decides when it ends. */
@@ -47,6 +48,8 @@ interface SimulatedVm extends BilledVm {
   boot: number
   /** Time at which its container ends by itself. */
   done: number
+  /** Time until which it is kept for sessions, because its container fails. Absent: it succeeds. */
+  kept?: number
   ceiling: number | undefined
   onDemand: number
 }
@@ -132,6 +135,7 @@ export class World {
       provisioning: one(["onDemand", "spot"]),
       ...(random() < 0.6 && { timeoutSeconds: 600 + Math.floor(random() * 40 * 3600) }),
       ...(random() < 0.4 && { maxCostUsd: Math.round(random() * 400) / 100 }),
+      ...(random() < 0.4 && { debug: { keepSeconds: 60 + Math.floor(random() * 14_000) } }),
     }
     const number = this.#jobs.size
     const namespace = one(["team", "lab"])
@@ -206,15 +210,15 @@ export class World {
       registrationTime: timeOf(vm.boot),
       startTime: timeOf(vm.boot),
       lastHeartbeatTime: timeOf(Math.min(this.now, vm.end)),
-      ...(isDone && { finish: { reason: "Succeeded" as const, exitCode: 0, time: timeOf(vm.done) } }),
+      ...(isDone && { finish: finishOf(vm) }),
     })
   }
 
   #decideJob(uid: string): void {
     const job = this.#jobs.get(uid) as StoredJob
-    if (isTerminal(job.status?.phase)) return
     const { namespace = "" } = job.metadata
     const launches = [...this.#launches.values()].filter(({ spec }) => spec.job.uid === uid)
+    if (isTerminal(job.status?.phase) && launches.every((launch) => isOver(launch))) return
     const cancels = Object.values(this.#options.caps).some(({ onExceeded }) => onExceeded === "cancel")
     const observed = {
       launches,
@@ -223,7 +227,7 @@ export class World {
       market: () => this.#marketOf(namespace),
       ...(cancels && { cancel: cancelState(this.#levelsOf(namespace)) }),
     }
-    const { status, actions } = decideJob(job, observed, this.#date(), { ...JOB_DEFAULTS, maxLostVms: 99 })
+    const { status, actions } = decideJob(job, observed, this.#date(), SETTINGS)
     for (const action of actions) {
       if (action.do === "createLaunch") this.#launch(action.launch as StoredLaunch)
       if (action.do === "endLaunch") this.#endVm(action.launch)
@@ -264,13 +268,20 @@ export class World {
     // The agent needs up to 90 s to end. Then the timer of the system powers the VM off, which takes up to 90 s.
     const byBudget =
       isHung || budgetSeconds === undefined ? Number.POSITIVE_INFINITY : boot + budgetSeconds + random() * 180
-    const end = Math.floor(Math.min(done + random() * 90, byBudget, boot + lifetimeSeconds + random() * 90))
+    // The agent of a failed container keeps the VM, within its lifetime and budget.
+    const { debug } = made.spec.run
+    const limit = boot + Math.min(lifetimeSeconds, budgetSeconds ?? Number.POSITIVE_INFINITY) - 30
+    const until = Math.floor(Math.min(done + (debug?.keepSeconds ?? 0), limit))
+    const isKept = debug !== undefined && until > done && random() < 0.6
+    const own = (isKept ? until : done) + random() * 90
+    const end = Math.floor(Math.min(own, byBudget, boot + lifetimeSeconds + random() * 90))
     const onDemand = OFFERS.find((one) => one.instanceType === offer.instanceType)?.hourlyPriceUsd ?? 0
     this.vms.push({
       launch: name,
       namespace: made.spec.job.namespace,
       cloud: offer.cloud as BilledVm["cloud"],
       isSpot: offer.provisioning === "spot",
+      ...(isKept && { kept: until }),
       ...{ begin, boot, done, end, onDemand, ceiling: made.spec.ceilingUsd, isInterrupted: false },
       machinePrices: [{ from: begin, hourly: hourlyPrices.machineUsd }],
       diskHourly: hourlyPrices.diskUsd,
@@ -357,6 +368,12 @@ function statementOf(namespace: string, month: string, status: StoredStatement["
   }
   const spec = { namespace, month, organization: "acme" }
   return { apiVersion: "", kind: "Statement", metadata, spec, ...(status && { status }) }
+}
+
+function finishOf({ done, kept }: SimulatedVm): Finish {
+  const time = timeOf(done)
+  if (kept === undefined) return { reason: "Succeeded", exitCode: 0, time }
+  return { reason: "ContainerFailed", exitCode: 1, time, keptUntil: timeOf(kept) }
 }
 
 function timeOf(seconds: number): string {

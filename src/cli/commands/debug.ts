@@ -21,7 +21,6 @@ export function addDebugCommand(commands: Commands, program: Command): void {
       "no shell: it sees the container's processes and ports, and its files at /proc/1/root.",
     usageExit: EXIT.berth,
     examples: [
-      ["berth run --image train --debug-keep 1h", "keeps the machine for an hour if the container fails"],
       ["berth debug train", "a shell in a copy of the failed container"],
       ["berth debug train --end", "ends the kept machine"],
     ],
