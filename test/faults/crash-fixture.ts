@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto"
 import { toJob } from "../../src/api/resources/jobs/submission.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
-import { type FinishCause, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
+import { timestamp } from "../../src/core/apis/clock.ts"
+import { type Finish, type FinishCause, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import { ensureInstallation, readInstallation } from "../../src/core/identity/installation.ts"
 import { ensureSealingKeys } from "../../src/core/identity/sealing-keys.ts"
@@ -121,7 +122,10 @@ export class Fixture implements Observer {
     const { systemNamespace, namespace: watchNamespace } = this
     const { accounts, offers } = this.fixture
     const running = startOperator(
-      { systemNamespace, watchNamespace, gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
+      {
+        ...{ systemNamespace, watchNamespace, sessions: true },
+        ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
+      },
       {
         client: life.client(this.client, seen),
         clouds: this.fixture.clouds(life),
@@ -241,6 +245,18 @@ export class Fixture implements Observer {
   async fail(launch: string, cause?: FinishCause): Promise<void> {
     this.#finished.add(launch)
     await this.reports.finish(launch, "ContainerFailed", 1, cause)
+  }
+
+  /** Lets the container on the VM of a Launch end like this. */
+  async finish(launch: string, finish: Omit<Finish, "time">): Promise<void> {
+    this.#finished.add(launch)
+    const time = timestamp(this.clock.now())
+    await this.reports.report(launch, () => ({ finish: { ...finish, time } }))
+  }
+
+  /** Lets the VM of a Launch disappear, or its host be cut off. */
+  lostVm(launch: string): void {
+    this.#finished.add(launch)
   }
 
   /** Lets the cloud preempt the VM of a Launch. */

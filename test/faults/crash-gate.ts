@@ -62,6 +62,26 @@ export class Plan {
   }
 }
 
+/** Injects a fault at the n-th call that changes something, whichever that is. */
+export class NthChange extends Plan {
+  readonly #at: number
+  readonly #kind: Fault
+  #changes = 0
+
+  constructor({ at, fault }: { at: number; fault: Fault }) {
+    super()
+    this.#at = at
+    this.#kind = fault
+  }
+
+  override meet(call: string, effect: Effect): Fault | undefined {
+    super.meet(call, effect)
+    if (this.injected || effect === "read" || POLLED.test(call) || ++this.#changes < this.#at) return undefined
+    this.injected = true
+    return this.#kind
+  }
+}
+
 /** Observer of an operator's actions on clouds. */
 export interface Observer {
   /** Called before the VM of this Launch is terminated. */

@@ -149,6 +149,16 @@ export class OwnHosts {
     return [...this.#hosts.values()].flatMap(({ run, isCutOff }) => (run === undefined || isCutOff ? [] : [run.launch]))
   }
 
+  /** Returns true if the host that runs a Launch is cut off. */
+  isCutOff(launch: string): boolean {
+    return [...this.#hosts.values()].some(({ run, isCutOff }) => isCutOff && run?.launch === launch)
+  }
+
+  /** Lets hosts reach Berth again whose runs have ended with their leases. */
+  comeBack(): void {
+    for (const host of this.#hosts.values()) if (host.run === undefined) host.isCutOff = false
+  }
+
   /** Cuts the host off that runs a Launch. */
   cutOff(launch: string): void {
     for (const host of this.#hosts.values()) if (host.run?.launch === launch) host.isCutOff = true
