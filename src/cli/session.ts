@@ -1,6 +1,8 @@
 import { once } from "node:events"
 import { WebSocket } from "ws"
 import { type BerthClient, readBody, type Schemas } from "../client/client.ts"
+import { systemClock } from "../core/apis/clock.ts"
+import { keepAlive } from "../core/apis/keep-alive.ts"
 import { proxiedAgentFor } from "../core/apis/proxy.ts"
 import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../core/apis/remote-command.ts"
 import { EXIT, Failure } from "./exit.ts"
@@ -40,8 +42,12 @@ export async function connectStream({ url, token }: OpenSession, signal: AbortSi
     response.once("close", () => refused.reject(new Failure(EXIT.berth, detailOf(text, response.statusCode))))
   })
   try {
+    // The first messages may come with the answer. They wait until the caller listens.
+    socket.once("open", () => socket.pause())
     await Promise.race([once(socket, "open", { signal }), refused.promise])
+    setImmediate(() => socket.resume())
     socket.on("error", () => undefined)
+    keepAlive(socket, systemClock)
     return socket
   } catch (error) {
     socket.on("error", () => undefined)

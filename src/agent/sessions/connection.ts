@@ -1,6 +1,8 @@
 import { once } from "node:events"
 import { rootCertificates } from "node:tls"
 import { WebSocket } from "ws"
+import { systemClock } from "../../core/apis/clock.ts"
+import { keepAlive } from "../../core/apis/keep-alive.ts"
 import { proxiedAgentFor } from "../../core/apis/proxy.ts"
 import { SESSION_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { type AgentKeys, check, signMessage } from "../../core/protocol/messages.ts"
@@ -33,6 +35,7 @@ export async function openSessionSocket(
     agent: proxiedAgentFor(url),
     ...trust,
   })
+  keepAlive(socket, systemClock)
   try {
     const [data] = (await once(socket, "message", { signal: AbortSignal.timeout(OPEN_SECONDS * 1000) })) as [Buffer]
     const { challenge } = check(SessionChallengeSchema, JSON.parse(data.toString()), "the gateway's challenge")

@@ -52,7 +52,7 @@ async function relay(socket: WebSocket, entry: Entry): Promise<void> {
         input.once("close", () => socket.resume())
       }
     } else if (frame?.channel === "close" && frame.content[0] === CHANNELS.stdin) input.end()
-    else if (frame?.channel === "resize") void entry.resize(sizeIn(frame.content)).catch(() => undefined)
+    else if (frame?.channel === "resize") void resize(entry, frame.content).catch(() => undefined)
   })
   socket.resume()
   const copied = Promise.all([
@@ -69,8 +69,10 @@ async function relay(socket: WebSocket, entry: Entry): Promise<void> {
   }
 }
 
-function sizeIn(content: Uint8Array) {
-  return check(TerminalSizeSchema, JSON.parse(Buffer.from(content).toString()), "the size of the terminal")
+/** Rejects if the content is no size. It is the person's: a malformed one must not end the agent. */
+async function resize(entry: Entry, content: Uint8Array): Promise<void> {
+  const size: unknown = JSON.parse(Buffer.from(content).toString())
+  await entry.resize(check(TerminalSizeSchema, size, "the size of the terminal"))
 }
 
 /** Sends all that a stream yields. A stream that breaks off has ended. */

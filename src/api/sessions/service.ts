@@ -30,7 +30,7 @@ export class SessionService {
     if (cache === undefined) return
     this.#leases = new SessionLeases({ client, cache, clock })
     this.hub = new SessionHub({ leases: this.#leases, clock, logger })
-    this.#upgrades = new Upgrades({ hub: this.hub, leases: this.#leases, gateway, logger })
+    this.#upgrades = new Upgrades({ hub: this.hub, leases: this.#leases, gateway, clock, logger })
   }
 
   /** Takes the WebSockets of a server. Call it before the server listens. */
