@@ -4,7 +4,9 @@ import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { Sessions } from "../../src/agent/sessions/sessions.ts"
 import type { Session } from "../../src/api/sessions/session.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
+import { API_VERSION } from "../../src/core/apis/meta.ts"
 import { endOf, frameOf, readFrame, readResult, type StreamResult } from "../../src/core/apis/remote-command.ts"
 import { type AgentKeys, generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { type SessionTarget, sessionPath } from "../../src/core/protocol/sessions.ts"
@@ -50,12 +52,9 @@ export async function closeAgent({ sessions, client }: Agent): Promise<void> {
 
 /** Opens a session into a Launch's container at a replica. */
 export async function openAt(replica: SessionReplica, launch: StoredLaunch, target: SessionTarget): Promise<Session> {
-  const { namespace, uid, name } = launch.spec.job
-  return await replica.hub.open({
-    ...{ namespace, job: uid, jobName: name, launch: launch.metadata.name, by: "k-test", target },
-    kind: target.port ?? "exec",
-    isStillAuthenticated: async () => true,
-  })
+  const job = { apiVersion: API_VERSION, kind: "Job", metadata: launch.spec.job, spec: launch.spec.run } as StoredJob
+  const by = { job, launch: launch.metadata.name, by: "k-test" }
+  return await replica.hub.open({ ...by, target, kind: target.port ?? "exec", whyOver: async () => undefined })
 }
 
 /** Session that runs a shell script. */

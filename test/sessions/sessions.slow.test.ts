@@ -182,7 +182,7 @@ engineNeeded.describe("sessions", () => {
     if (typeof socket === "number") throw new Error(`refused: ${socket}`)
     await berth.client.delete(API_KEYS, { namespace: berth.namespace, name: "short" })
     const [code, reason] = (await once(socket, "close")) as [number, Buffer]
-    expect([code, reason.toString()]).toEqual([1008, "the credentials are no longer valid"])
+    expect([code, reason.toString()]).toEqual([1008, "the credentials are no longer valid, or their role is too low"])
     const own = (await (await open("job", { command: ["cat"] })).json()) as Opened
     const other = await connect(own.path, own.token)
     if (typeof other === "number") throw new Error(`refused: ${other}`)

@@ -5,14 +5,17 @@ import type { Ability } from "../../../core/protocol/protocol.ts"
 import type { SessionTarget } from "../../../core/protocol/sessions.ts"
 import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
+import { kindText } from "../../sessions/events.ts"
 import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
 import type { SessionFacts } from "../../sessions/lease.ts"
+import type { JobNameOf } from "../jobs/launches.ts"
 import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
 
 export interface SessionServices {
   /** Absent: this installation allows no sessions. */
   hub: SessionHub | undefined
   launchesOf: (job: StoredJob) => StoredLaunch[]
+  jobNameOf: JobNameOf
 }
 
 export interface Opening {
@@ -26,17 +29,23 @@ export interface Opening {
 export async function openSession(
   job: StoredJob,
   request: SessionRequest,
-  { hub, launchesOf }: SessionServices,
+  { hub, launchesOf, jobNameOf }: SessionServices,
   { principal, isStillAuthenticated, path }: Opening,
 ): Promise<SessionOpened> {
   const target = targetOf(request)
   const open = requireHub(hub)
-  const { name, launch, namespace } = requireRunning(job, launchesOf(job))
-  const { uid } = job.metadata
-  const count = open.ofJob(uid).length
-  if (count >= MOST_SESSIONS) throw tooMany(name, count)
-  const about = { namespace, job: uid, launch, by: principal.publicId, kind: request.port ?? ("exec" as const) }
-  const session = await open.open({ ...about, target, isStillAuthenticated, jobName: name })
+  const launch = requireRunning(job, launchesOf(job))
+  const count = open.ofJob(job.metadata.uid).length
+  if (count >= MOST_SESSIONS) throw tooMany(job.metadata.name, count)
+  const whyOver = async (): Promise<string | undefined> => {
+    const current = launchesOf(job).find(({ metadata }) => metadata.name === launch)
+    if (jobNameOf(launch) === undefined) return "the job was deleted"
+    if (current === undefined || !isEnterable(current)) return "the job's container has ended"
+    if (!(await isStillAuthenticated())) return "the credentials are no longer valid, or their role is too low"
+    return undefined
+  }
+  const kind = request.port ?? ("exec" as const)
+  const session = await open.open({ job, launch, by: principal.publicId, kind, target, whyOver })
   const { facts, token } = session
   return {
     ...toSessionRecord(facts),
@@ -64,7 +73,7 @@ export function requireHub(hub: SessionHub | undefined): SessionHub {
 }
 
 export function toSessionRecord({ id, kind, by, since }: SessionFacts): SessionRecord {
-  return { session_id: id, kind: kind === "exec" ? kind : `port ${kind}`, opened_by: by, opened_at: since }
+  return { session_id: id, kind: kindText(kind), opened_by: by, opened_at: since }
 }
 
 /** @throws Problem 400 unless the body names a command or a port */
@@ -83,11 +92,16 @@ function targetOf({ command, tty = false, columns, rows, port }: SessionRequest)
   return { exec: { command: command ?? [], tty, ...size } }
 }
 
-/** Returns the Launch in which the job's container runs. @throws Problem 409 */
-function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
-  const { name, namespace = "" } = job.metadata
+/** Returns true if people can enter the container of a Launch. */
+function isEnterable(launch: StoredLaunch): boolean {
+  return isCurrent(launch) && launch.status?.agent?.startTime !== undefined
+}
+
+/** Returns the name of the Launch in which the job's container runs. @throws Problem 409 */
+function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]): string {
+  const { name } = job.metadata
   const phase = job.status?.phase ?? "queued"
-  const launch = launches.find((each) => isCurrent(each) && each.status?.agent?.startTime !== undefined)
+  const launch = launches.find(isEnterable)
   if (launch === undefined) {
     const remedy = isTerminal(phase) ? "A session needs a running container." : "Wait until its container runs."
     throw new Problem({ type: "not-running", status: 409, detail: `The job ${name} is ${phase}. ${remedy}` })
@@ -97,7 +111,7 @@ function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
     const detail = `The agent of the job's VM (version ${version}) is older than this version of Berth, and knows no sessions. The next VM's can.`
     throw new Problem({ type: "agent-too-old", status: 409, detail })
   }
-  return { name, namespace, launch: launch.metadata.name }
+  return launch.metadata.name
 }
 
 function tooMany(name: string, count: number): Problem {
