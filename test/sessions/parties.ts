@@ -90,7 +90,7 @@ export class End {
         arrived,
         this.closed.then(([code, reason]) => {
           const last = found(this.received)
-          if (last === undefined) throw new Error(`closed before: ${code} ${reason}`)
+          if (last === undefined) throw new Error(`closed before: ${code} ${reason}: ${Buffer.concat(this.received)}`)
         }),
       ])
     }

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
 import { once } from "node:events"
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from "node:net"
@@ -138,12 +139,16 @@ engineNeeded.describe("sessions", () => {
   })
 
   engineNeeded.it("give a terminal of the person's size, which follows theirs", async () => {
-    const session = onTerminal(`stty rows 31 cols 97; exec node ${MAIN} exec job`, environment)
+    const session = onTerminal(`stty rows 31 cols 97; tty; exec node ${MAIN} exec job`, environment)
     await session.shows("# ")
-    session.type("stty size; exit 5\n")
-    const { code, output } = await session.ended
-    expect(output).toContain("31 97")
-    expect(code).toBe(5)
+    session.type("stty size\n")
+    await session.shows("31 97")
+    // The person makes the window larger.
+    const [window = ""] = /\/dev\/\S+/.exec(session.output()) ?? []
+    execFileSync("stty", ["-F", window, "rows", "40", "cols", "111"])
+    session.type('until [ "$(stty size)" = "40 111" ]; do sleep 0.1; done; echo lar""ger; exit 5\n')
+    await session.shows("larger")
+    expect((await session.ended).code).toBe(5)
   })
 
   engineNeeded.it(
