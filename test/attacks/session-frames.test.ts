@@ -6,8 +6,8 @@ import type { Session } from "../../src/api/sessions/session.ts"
 import { frameOf } from "../../src/core/apis/remote-command.ts"
 import { signMessage } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
-import { type SessionReplica, startSessionReplica } from "../harness/session-replicas.ts"
 import {
   type Agent,
   accepted,
@@ -23,11 +23,11 @@ import {
 } from "../sessions/parties.ts"
 
 const fixture = launchFixture("session-frames")
-let replica: SessionReplica
+let replica: TestGateway
 let agent: Agent
 
 beforeAll(async () => {
-  replica = await startSessionReplica(fixture, { limits: { headersSeconds: 1, checkSeconds: 0.2 } })
+  replica = await startGateway(fixture, { limits: { headersSeconds: 1, checkSeconds: 0.2 } })
   agent = await registeredAgent(replica, await fixture.launch({}))
 })
 afterAll(async () => {
@@ -190,9 +190,7 @@ describe("a server of sessions", () => {
     for (const each of open) expect((await each.closed)[0]).toBe(1008)
     session.end("over")
     await client.closed
-    const connections = () =>
-      new Promise<number>((resolve) => replica.server.getConnections((_, count) => resolve(count)))
-    await eventually(async () => expect(await connections()).toBeLessThan(10))
+    await eventually(async () => expect(await replica.connections()).toBeLessThan(10))
   })
 
   it("answers an upgrade that never ends", async () => {

@@ -4,8 +4,8 @@ import type { Session } from "../../src/api/sessions/session.ts"
 import { frameOf } from "../../src/core/apis/remote-command.ts"
 import { publicKey, signMessage } from "../../src/core/protocol/messages.ts"
 import type { SessionProof } from "../../src/core/protocol/sessions.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
-import { type SessionReplica, startSessionReplica } from "../harness/session-replicas.ts"
 import {
   type Agent,
   accepted,
@@ -22,7 +22,7 @@ import {
 } from "../sessions/parties.ts"
 
 const fixture = launchFixture("session-proofs")
-let replica: SessionReplica
+let replica: TestGateway
 /** Agent of the job that people enter. */
 let agent: Agent
 /** Agent of another job of the same project, and one of another project. */
@@ -30,7 +30,7 @@ let neighbour: Agent
 let stranger: Agent
 
 beforeAll(async () => {
-  replica = await startSessionReplica(fixture)
+  replica = await startGateway(fixture)
   const job = { namespace: "another-project", name: "job", uid: "0a6e2a36-5d3d-4a8e-8a55-6f63c3f0c2d1" }
   agent = await registeredAgent(replica, await fixture.launch({}))
   neighbour = await registeredAgent(replica, await fixture.launch({}))

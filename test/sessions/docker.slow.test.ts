@@ -8,15 +8,15 @@ import { frameOf } from "../../src/core/apis/remote-command.ts"
 import type { SessionTarget } from "../../src/core/protocol/sessions.ts"
 import { buildImages, docker, missingForContainers, type TestImages } from "../agent/images.ts"
 import { eventually } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
-import { type SessionReplica, startSessionReplica } from "../harness/session-replicas.ts"
 import { needing } from "../needing.ts"
 import { type Agent, accepted, asClient, closeAgent, type End, openAt, registeredAgent } from "./parties.ts"
 
 const containers = needing(await missingForContainers())
 const fixture = launchFixture("session-docker")
 let images: TestImages
-let replica: SessionReplica
+let replica: TestGateway
 let agent: Agent
 let container: Docker.Container
 
@@ -63,7 +63,7 @@ const MEGABYTE = Array.from({ length: 16_384 }, () => `${randomBytes(31).toStrin
 containers.describe("a session in a container", () => {
   beforeAll(async () => {
     images = await buildImages()
-    replica = await startSessionReplica(fixture)
+    replica = await startGateway(fixture)
     agent = await registeredAgent(replica, await fixture.launch({}))
     container = await waiting(images.tools, { Entrypoint: ["sleep", "1000"], Cmd: [], HostConfig: { Init: true } })
     enter(container)

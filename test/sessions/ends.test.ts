@@ -3,8 +3,8 @@ import { type AddressInfo, createServer } from "node:net"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { signMessage } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../harness/eventually.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
-import { type SessionReplica, startSessionReplica } from "../harness/session-replicas.ts"
 import {
   type Agent,
   accepted,
@@ -18,11 +18,11 @@ import {
 } from "./parties.ts"
 
 const fixture = launchFixture("session-ends")
-let replica: SessionReplica
+let replica: TestGateway
 let agent: Agent
 
 beforeAll(async () => {
-  replica = await startSessionReplica(fixture)
+  replica = await startGateway(fixture)
   agent = await registeredAgent(replica, await fixture.launch({}))
 })
 afterAll(async () => {

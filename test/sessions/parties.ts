@@ -11,7 +11,7 @@ import { endOf, frameOf, readFrame, readResult, type StreamResult } from "../../
 import { type AgentKeys, generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { type SessionTarget, sessionPath } from "../../src/core/protocol/sessions.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import type { SessionReplica } from "../harness/session-replicas.ts"
+import type { TestGateway } from "../harness/gateway.ts"
 import { enterable } from "./process-entrance.ts"
 
 /** Agent of a Launch, registered with keys of its own. */
@@ -28,7 +28,7 @@ export interface Agent {
 }
 
 /** Registers an agent for this Launch at a replica. Pass it to `close` at the end. */
-export async function registeredAgent(replica: SessionReplica, launch: StoredLaunch): Promise<Agent> {
+export async function registeredAgent(replica: TestGateway, launch: StoredLaunch): Promise<Agent> {
   const keys = await generateAgentKeys()
   const config = replica.bootConfig(launch)
   const client = new GatewayClient(config, keys, systemClock)
@@ -51,7 +51,7 @@ export async function closeAgent({ sessions, client }: Agent): Promise<void> {
 }
 
 /** Opens a session into a Launch's container at a replica. */
-export async function openAt(replica: SessionReplica, launch: StoredLaunch, target: SessionTarget): Promise<Session> {
+export async function openAt(replica: TestGateway, launch: StoredLaunch, target: SessionTarget): Promise<Session> {
   const job = { apiVersion: API_VERSION, kind: "Job", metadata: launch.spec.job, spec: launch.spec.run } as StoredJob
   const by = { job, launch: launch.metadata.name, by: "k-test" }
   return await replica.hub.open({ ...by, target, kind: target.port ?? "exec", whyOver: async () => undefined })
@@ -154,13 +154,13 @@ export function clientPath({ facts }: Session): string {
 }
 
 /** Connects as the person of a session. */
-export function asClient(replica: SessionReplica, session: Session, more: object = {}): Promise<End | number> {
+export function asClient(replica: TestGateway, session: Session, more: object = {}): Promise<End | number> {
   return knock(replica.url + clientPath(session), { protocols: [`berth.session.${session.token}`], ...more })
 }
 
 /** Connects as the agent of a Launch, or as one who has its bearer token. The first message is the challenge. */
 export function asAgent(
-  replica: SessionReplica,
+  replica: TestGateway,
   { launch, session, stream = 0 }: { launch: StoredLaunch; session: Session; stream?: number },
 ): Promise<End | number> {
   const { bootstrapToken } = replica.bootConfig(launch)
