@@ -1,9 +1,12 @@
+import { once } from "node:events"
+import { connect as connectTcp } from "node:net"
 import { CompactSign } from "jose"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import type { Session } from "../../src/api/sessions/session.ts"
 import { frameOf } from "../../src/core/apis/remote-command.ts"
 import { publicKey, signMessage } from "../../src/core/protocol/messages.ts"
 import type { SessionProof } from "../../src/core/protocol/sessions.ts"
+import { eventually } from "../harness/eventually.ts"
 import { startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
 import {
@@ -263,6 +266,46 @@ describe("a session's connections", () => {
       expect([Origin, await asClient(replica, session, { headers: { Origin } })]).toEqual([Origin, 403])
     for (const Origin of [replica.url, replica.url.toUpperCase()])
       await accepted(asClient(replica, session, { headers: { Origin } }))
+    // Proxies write a host in other ways.
+    for (const Host of ["Berth.Example", "berth.example:443"])
+      await accepted(asClient(replica, session, { headers: { Origin: "https://berth.example", Host } }))
+    // An older version of HTTP needs no Host, which an origin could be compared with.
+    const { hostname } = new URL(replica.url)
+    const socket = connectTcp({ host: hostname, port: Number(port) })
+    const head = [
+      `GET ${clientPath(session)} HTTP/1.0`,
+      ...["Connection: Upgrade", "Upgrade: websocket", "Origin: null", "Sec-WebSocket-Version: 13"],
+      `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}`,
+      `Sec-WebSocket-Protocol: v5.channel.k8s.io, berth.session.${session.token}`,
+    ]
+    socket.write(`${head.join("\r\n")}\r\n\r\n`)
+    const [answer] = (await once(socket, "data")) as [Buffer]
+    expect(answer.toString()).toMatch(/^HTTP\/1.1 403 /)
     session.end("over")
+  })
+
+  it("are checked by the holder, also if they come to another replica", async () => {
+    const { launch } = agent
+    const other = await startGateway(fixture)
+    const session = await openAt(replica, launch, TARGET)
+    const { token } = session
+    await eventually(() => expect(other.hub.idsOf(launch.metadata.name)).toContain(session.facts.id))
+    const at = other.url + clientPath(session)
+    expect(await knock(at, { protocols: [`berth.session.${token}A`] })).toBe(401)
+    expect(await knock(at, { protocols: [`berth.session.${token}`], headers: { Origin: "null" } })).toBe(403)
+    // A replica passes on no connection that says it was passed on.
+    expect(await knock(at, { protocols: [`berth.session.${token}`], headers: { "berth-forwarded": "1" } })).toBe(404)
+    const agents = `${other.url}/agent/v1/launches/${launch.metadata.name}/sessions/${session.facts.id}`
+    expect(await knock(agents, { headers: { Authorization: `Bearer ${token}` } })).toBe(401)
+    const client = await accepted(knock(at, { protocols: [`berth.session.${token}`] }))
+    for (const forge of Object.values(FORGERIES)) {
+      const end = await accepted(asAgent(other, { launch, session, stream: 1 }))
+      const about = { launch: launch.metadata.name, session: session.facts.id, stream: 1 }
+      const proof = { ...about, challenge: await challengeOf(end) }
+      end.socket.send(await forge({ proof, session }))
+      expect(await end.closed).toEqual([1008, "the proof is wrong"])
+    }
+    await worksFor(session, client)
+    await other.close()
   })
 })

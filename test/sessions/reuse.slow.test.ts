@@ -38,7 +38,7 @@ async function enter(launch: StoredLaunch): Promise<void> {
 }
 
 containers.describe("a VM whose container a person has entered", () => {
-  containers.it("takes no other job, and says why; one that nobody entered does", async () => {
+  containers.it("takes no other job, and says why; one without a session does", async () => {
     for (const isEntered of [true, false]) {
       const launch = await fixture.launch({ ...shell(`echo up; ${WAIT}`), ...reusable() }, { offer })
       const vm = await start(launch, { runtime: "docker" })

@@ -95,7 +95,7 @@ export class Upgrades {
   #addClient(session: Session, { req, socket, head }: Upgrade): void {
     const { origin, host } = req.headers
     // Another site's page must not use what a browser would send for it.
-    if (origin !== undefined && URL.parse(origin)?.host !== host)
+    if (origin !== undefined && !isOwn(origin, host))
       throw forbidden(`A page of ${origin.slice(0, 100)} may not open sessions here.`)
     const offered = (req.headers["sec-websocket-protocol"] ?? "").split(",").map((one) => one.trim())
     const token = offered.find((one) => one.startsWith(TOKEN_PROTOCOL))?.slice(TOKEN_PROTOCOL.length) ?? ""
@@ -149,6 +149,13 @@ interface Upgrade {
 interface AgentSide {
   launch: string
   stream: number
+}
+
+/** Returns true if an origin is that of the host to which its page connects. A host may name its scheme's own port. */
+function isOwn(origin: string, host: string | undefined): boolean {
+  const from = URL.parse(origin)
+  if (from === null || from.host === "" || host === undefined) return false
+  return URL.parse(`${from.protocol}//${host}`)?.host === from.host
 }
 
 /** Waits for the first message of a connection. Those that follow are held: they may come in the same packet. */

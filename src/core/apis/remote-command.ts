@@ -54,9 +54,23 @@ export interface StreamResult {
   error?: string
 }
 
-/** Returns the result in the content of a frame of the channel `status`. */
+/** Returns the result in the content of a frame of the channel `status`. Of a malformed one it says that. */
 export function readResult(content: Uint8Array): StreamResult {
-  return JSON.parse(new TextDecoder().decode(content)) as StreamResult
+  const { exitCode, error } = parsed(content)
+  const isCode = exitCode === undefined || (Number.isInteger(exitCode) && Number(exitCode) >= 0)
+  if (!isCode || !(error === undefined || typeof error === "string")) return { error: MALFORMED }
+  return { ...(exitCode !== undefined && { exitCode: Number(exitCode) }), ...(error !== undefined && { error }) }
+}
+
+const MALFORMED = "the VM's agent sent no valid result"
+
+function parsed(content: Uint8Array): { exitCode?: unknown; error?: unknown } {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(content))
+    return typeof value === "object" && value !== null ? value : { error: MALFORMED }
+  } catch {
+    return { error: MALFORMED }
+  }
 }
 
 /** Part of a WebSocket that sends frames. */
