@@ -6,7 +6,7 @@ import type { Duplex } from "node:stream"
 import { type WebSocket, WebSocketServer } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
 import { keepAlive } from "../../core/apis/keep-alive.ts"
-import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
+import { CLOSE_MS, SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { GATEWAY_PATH } from "../../core/protocol/protocol.ts"
 import { SESSION_MESSAGE_BYTES } from "../../core/protocol/sessions.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
@@ -49,7 +49,7 @@ export interface UpgradesOptions {
 export class Upgrades {
   readonly #options: UpgradesOptions
   readonly #sockets = new WebSocketServer({
-    ...{ noServer: true, perMessageDeflate: false, maxPayload: SESSION_MESSAGE_BYTES * 2 },
+    ...{ noServer: true, perMessageDeflate: false, maxPayload: SESSION_MESSAGE_BYTES * 2, closeTimeout: CLOSE_MS },
     handleProtocols: () => SESSION_PROTOCOL,
   })
 

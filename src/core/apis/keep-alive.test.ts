@@ -1,5 +1,5 @@
 import { once } from "node:events"
-import type { AddressInfo } from "node:net"
+import { type AddressInfo, createServer } from "node:net"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { WebSocket, WebSocketServer } from "ws"
 import { ManualClock } from "../../../test/harness/manual-clock.ts"
@@ -60,6 +60,33 @@ describe("keepAlive", () => {
     far.pause()
     for (let count = 0; count < 5; count++) await interval(clocks, once(near, "ping"))
     expect([near.readyState, far.readyState]).toEqual([near.OPEN, far.OPEN])
+  })
+
+  it("keeps one that this end is slow to read", async () => {
+    const { near, far } = ends()
+    const clock = new ManualClock()
+    keepAlive(near, clock)
+    await interval([clock])
+    near.pause()
+    for (let count = 0; count < 5; count++) await interval([clock], once(far, "ping"))
+    expect(near.readyState).toBe(near.OPEN)
+    near.resume()
+    await interval([clock], once(near, "pong"))
+    expect(near.readyState).toBe(near.OPEN)
+  })
+
+  it("ends one that never opens, without an error of its own", async () => {
+    const silent = createServer().listen(0, "127.0.0.1")
+    await once(silent, "listening")
+    const socket = new WebSocket(`ws://127.0.0.1:${(silent.address() as AddressInfo).port}`)
+    const clock = new ManualClock()
+    keepAlive(socket, clock)
+    const failed = once(socket, "error")
+    await interval([clock])
+    await interval([clock])
+    await failed
+    expect(clock.timers).toBe(0)
+    silent.close()
   })
 
   it("sets no timer for one that has ended", async () => {

@@ -22,7 +22,7 @@ export function keepAlive(socket: WebSocket, clock: Pick<Clock, "setTimer">): vo
     }
     // What waits in a socket that is not read says nothing.
     isAlive = socket.isPaused
-    socket.ping()
+    if (socket.readyState === socket.OPEN) socket.ping()
     cancel = clock.setTimer(PING_SECONDS, look)
   }
   cancel = clock.setTimer(PING_SECONDS, look)

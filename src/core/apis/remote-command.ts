@@ -21,6 +21,12 @@ export const WAITING_BYTES = 1024 * 1024
 /** Code of a WebSocket that was closed on purpose (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */
 export const NORMAL_CLOSURE = 1000
 
+/**
+ * Time in which a socket that was closed still sends what waits in it, milliseconds. A person at a slow connection reads the
+ * end of the output long after the command has ended.
+ */
+export const CLOSE_MS = 300_000
+
 /** Returns a frame. */
 export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Array {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
