@@ -1,4 +1,5 @@
 import type { Request, RequestHandler, Response } from "express"
+import { type Role, roleAllows } from "../core/apis/apikey.ts"
 import { quote } from "../core/apis/field-error.ts"
 import type { ApiKeyAuthenticator } from "../core/identity/authenticate.ts"
 import { groupsWithoutRole } from "../core/identity/group-claim.ts"
@@ -66,11 +67,14 @@ abstract class Authenticator<Caller> {
     return caller
   }
 
-  /** Returns false if the credentials are no longer valid. Returns true if the check fails, for example with a 503. */
-  readonly isStillAuthenticated = async (req: Request): Promise<boolean> => {
+  /**
+   * Returns false if the credentials are no longer valid, or no longer have the role. Returns true if the check fails, for
+   * example with a 503. @param needed role of the request; undefined: it needs none
+   */
+  readonly isStillAuthenticated = async (req: Request, needed?: Role): Promise<boolean> => {
     try {
-      await this.#identified(req)
-      return true
+      const { role } = (await this.#identified(req)) as { role?: Role }
+      return needed === undefined || (role !== undefined && roleAllows(role, needed))
     } catch (error) {
       return ![401, 404].includes(toProblem(error).status)
     }

@@ -1,8 +1,10 @@
 import { once } from "node:events"
 import { WebSocket } from "ws"
 import { type BerthClient, readBody, type Schemas } from "../client/client.ts"
+import { systemClock } from "../core/apis/clock.ts"
+import { keepAlive } from "../core/apis/keep-alive.ts"
 import { proxiedAgentFor } from "../core/apis/proxy.ts"
-import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../core/apis/remote-command.ts"
+import { CLOSE_MS, SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../core/apis/remote-command.ts"
 import { EXIT, Failure } from "./exit.ts"
 
 /** Largest answer to a failed connection that is read, characters. */
@@ -29,7 +31,7 @@ export async function openSession(
 
 /** Connects to a session. @throws Failure with the server's words */
 export async function connectStream({ url, token }: OpenSession, signal: AbortSignal): Promise<WebSocket> {
-  const options = { perMessageDeflate: false, agent: proxiedAgentFor(url) }
+  const options = { perMessageDeflate: false, closeTimeout: CLOSE_MS, agent: proxiedAgentFor(url) }
   const socket = new WebSocket(url, [SESSION_PROTOCOL, `${TOKEN_PROTOCOL}${token}`], options)
   const refused = Promise.withResolvers<never>()
   socket.once("unexpected-response", (_request, response) => {
@@ -40,8 +42,12 @@ export async function connectStream({ url, token }: OpenSession, signal: AbortSi
     response.once("close", () => refused.reject(new Failure(EXIT.berth, detailOf(text, response.statusCode))))
   })
   try {
+    // The first messages may come with the answer. They wait until the caller listens.
+    socket.once("open", () => socket.pause())
     await Promise.race([once(socket, "open", { signal }), refused.promise])
+    setImmediate(() => socket.resume())
     socket.on("error", () => undefined)
+    keepAlive(socket, systemClock)
     return socket
   } catch (error) {
     socket.on("error", () => undefined)

@@ -477,6 +477,7 @@ const RIGHTS = {
       apikeys: "get list watch",
       connections: "get list watch",
       cronjobs: "get list watch",
+      events: "create patch",
       jobarrays: "get list watch",
       jobs: "list watch",
       machines: "get list watch",

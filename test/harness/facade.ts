@@ -10,13 +10,13 @@ import { createFacade, type FacadeSettings } from "../../src/api/app.ts"
 import { TOO_MANY_READS } from "../../src/api/authentication.ts"
 import { CACHE_OPTIONS } from "../../src/api/caches.ts"
 import { UNDECLARED } from "../../src/api/http/mount.ts"
-import { createHttpServer, type ServerLimits } from "../../src/api/http/server.ts"
+import { createHttpServer, listen, type ServerLimits } from "../../src/api/http/server.ts"
 import { FileLogStore } from "../../src/api/logs/file-store.ts"
 import { plannedObstacle } from "../../src/api/order.ts"
 import type { Discoverer } from "../../src/api/resources/discovery/schema.ts"
 import { removeLogsOfDeletedJobs } from "../../src/api/resources/jobs/logs.ts"
-import { SessionHub } from "../../src/api/sessions/hub.ts"
-import { SESSIONS_CACHE, SessionLeases } from "../../src/api/sessions/lease.ts"
+import { SESSIONS_CACHE } from "../../src/api/sessions/lease.ts"
+import { SessionService } from "../../src/api/sessions/service.ts"
 import { FileUploadStore } from "../../src/api/uploads/file-store.ts"
 import { UPLOADS_FOLDER } from "../../src/api/uploads/store.ts"
 import { FileObjects } from "../../src/api/usage/objects.ts"
@@ -162,8 +162,10 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
   const ofStatements = { ...STATEMENT_CACHE, namespace: SYSTEM_NAMESPACE }
   const statements = new Reflector<StoredStatement>({ client, logger, ...ofStatements })
   const sessionLeases = new Reflector({ client, logger, ...SESSIONS_CACHE, namespace: IDENTITIES_NAMESPACE })
-  const leases = new SessionLeases({ client, cache: sessionLeases, clock: systemClock })
-  const sessions = new SessionHub({ leases, clock: systemClock, logger })
+  const sessions = new SessionService({
+    ...{ client, cache: sessionLeases, clock: systemClock, logger },
+    gateway: () => undefined,
+  })
   const reflectors = [
     jobs,
     cronJobs,
@@ -210,7 +212,7 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     logStore,
     uploadStore,
     usage,
-    sessions,
+    sessions: sessions.hub,
     sealer: new Sealer(
       new KeyringEncryption(() => readSealingKeys(client, options.sealingNamespace ?? SYSTEM_NAMESPACE)),
     ),
@@ -245,7 +247,9 @@ export async function startReplica(options: ReplicaOptions = {}): Promise<Replic
     shutdown: shutdown.signal,
   })
   const server = createHttpServer(app, options.limits)
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  sessions.listenOn(server)
+  sessions.setAddress(await listen(server, { host: "127.0.0.1", port: 0 }), undefined)
+  loops.push(sessions.run(running.signal))
   const close = async (): Promise<void> => {
     hide()
     sessions.close()

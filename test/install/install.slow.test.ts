@@ -48,6 +48,8 @@ const RARELY_USED = {
     "of two requests with one Idempotency-Key the later one looks how long it has been waiting for another replica",
   "berth:berth-facade: patch leases.coordination.k8s.io in berth-identities":
     "a request with an Idempotency-Key renews its Lease when it takes longer than 4 s",
+  "berth:berth-facade: create events": "no one opens a session here",
+  "berth:berth-facade: patch events": "the same",
   "berth:berth-operator: create configmaps berth-installation in berth":
     "the first apply needs it, which the audit log shows as patch",
   "berth:berth-operator: get configmaps berth-spending in berth": "only an installation with a monthly cap has it",

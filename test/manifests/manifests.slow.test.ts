@@ -168,6 +168,8 @@ describe("manifests", () => {
       [operator, "delete", "connections.berth.dev", elsewhere, false],
       [facade, "patch", "connections.berth.dev", elsewhere, false],
       [operator, "create", "events", elsewhere, true],
+      [facade, "create", "events", elsewhere, true],
+      [facade, "list", "events", elsewhere, false],
       [operator, "patch", "apikeys.berth.dev", elsewhere, true],
       [operator, "create", "apikeys.berth.dev", elsewhere, false],
       [operator, "grant-admin", "apikeys.berth.dev", elsewhere, false],

@@ -1,6 +1,7 @@
+import { execFileSync } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
 import { once } from "node:events"
-import { type AddressInfo, connect as connectTcp, createServer, type Socket } from "node:net"
+import { connect as connectTcp, type Socket } from "node:net"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect } from "vitest"
 import { WebSocket } from "ws"
@@ -13,6 +14,7 @@ import { containerRuntime } from "../harness/container-runtime.ts"
 import { eventually } from "../harness/eventually.ts"
 import { GATE_WAIT, Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
+import { Balancer } from "./balancer.ts"
 
 const runtime = await containerRuntime()
 const engineNeeded = needing(runtime.name === "docker" ? undefined : "no Docker engine answers")
@@ -78,39 +80,6 @@ async function echo(port: number, sent: string): Promise<{ text: string; socket:
   return { text: data.toString(), socket }
 }
 
-/** Passes each connection on to the next of its targets, as a load balancer does. */
-class Balancer {
-  targets: string[]
-  readonly #server = createServer((near) => {
-    const { hostname, port } = new URL(this.targets[this.#count++ % this.targets.length] ?? "")
-    const far = connectTcp({ host: hostname, port: Number(port) })
-    for (const socket of [near, far]) socket.on("error", () => undefined)
-    near.pipe(far).pipe(near)
-    near.once("close", () => far.destroy())
-    far.once("close", () => near.destroy())
-  })
-  #count = 0
-
-  private constructor(targets: string[]) {
-    this.targets = targets
-  }
-
-  static async start(targets: string[]): Promise<Balancer> {
-    const balancer = new Balancer(targets)
-    balancer.#server.listen(0, "127.0.0.1")
-    await once(balancer.#server, "listening")
-    return balancer
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.close()
-  }
-}
-
 engineNeeded.describe("sessions", () => {
   beforeAll(async () => {
     berth = await Installation.create({ name: "sessions", kubeconfig: kubeconfigPath(), runtime, sessions: true })
@@ -138,12 +107,16 @@ engineNeeded.describe("sessions", () => {
   })
 
   engineNeeded.it("give a terminal of the person's size, which follows theirs", async () => {
-    const session = onTerminal(`stty rows 31 cols 97; exec node ${MAIN} exec job`, environment)
+    const session = onTerminal(`stty rows 31 cols 97; tty; exec node ${MAIN} exec job`, environment)
     await session.shows("# ")
-    session.type("stty size; exit 5\n")
-    const { code, output } = await session.ended
-    expect(output).toContain("31 97")
-    expect(code).toBe(5)
+    session.type("stty size\n")
+    await session.shows("31 97")
+    // The person makes the window larger.
+    const [window = ""] = /\/dev\/\S+/.exec(session.output()) ?? []
+    execFileSync("stty", ["-F", window, "rows", "40", "cols", "111"])
+    session.type('until [ "$(stty size)" = "40 111" ]; do sleep 0.1; done; echo lar""ger; exit 5\n')
+    await session.shows("larger")
+    expect((await session.ended).code).toBe(5)
   })
 
   engineNeeded.it(
@@ -182,7 +155,7 @@ engineNeeded.describe("sessions", () => {
     if (typeof socket === "number") throw new Error(`refused: ${socket}`)
     await berth.client.delete(API_KEYS, { namespace: berth.namespace, name: "short" })
     const [code, reason] = (await once(socket, "close")) as [number, Buffer]
-    expect([code, reason.toString()]).toEqual([1008, "the credentials are no longer valid"])
+    expect([code, reason.toString()]).toEqual([1008, "the credentials are no longer valid, or their role is too low"])
     const own = (await (await open("job", { command: ["cat"] })).json()) as Opened
     const other = await connect(own.path, own.token)
     if (typeof other === "number") throw new Error(`refused: ${other}`)

@@ -15,6 +15,9 @@ const CONNECT_SECONDS = 5
 
 const STDERR = 2
 
+/** Ctrl-D. */
+const END_OF_INPUT = "\u0004"
+
 /** Exit codes of a command that could not be started, as in a shell. */
 const NOT_STARTED = [126, 127]
 
@@ -51,7 +54,10 @@ export class DockerEntrance implements Entrance {
       // Engines may ignore the size of the start.
       if (tty && size !== undefined) await withTimeout(CALL_SECONDS, resize(size)).catch(() => undefined)
       const result = () => resultOf(exec, command, toolbox)
-      const leave = async (): Promise<void> => void stream.destroy()
+      const leave = async (): Promise<void> => {
+        if (tty) await endInput(stream)
+        stream.destroy()
+      }
       return { input: stream, ...(tty ? { output: stream } : apart(stream)), resize, result, leave }
     } catch (error) {
       if (error instanceof EntryError) throw error
@@ -119,6 +125,16 @@ export function loopbackAddress(table: string, port: number): string | undefined
       return LOOPBACKS[address]
   }
   return undefined
+}
+
+/**
+ * Sends a terminal the end of its input, which ends a shell at its prompt. The engine keeps the terminal open, and sends no
+ * signal to the command.
+ */
+async function endInput(stream: Duplex): Promise<void> {
+  if (!stream.writable) return
+  const sent = new Promise<void>((resolve) => stream.end(END_OF_INPUT, resolve))
+  await withTimeout(CALL_SECONDS, sent).catch(() => undefined)
 }
 
 async function resultOf(exec: Docker.Exec, command: readonly string[], isTool: boolean): Promise<StreamResult> {

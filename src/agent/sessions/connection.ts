@@ -1,8 +1,10 @@
 import { once } from "node:events"
 import { rootCertificates } from "node:tls"
 import { WebSocket } from "ws"
+import { systemClock } from "../../core/apis/clock.ts"
+import { keepAlive } from "../../core/apis/keep-alive.ts"
 import { proxiedAgentFor } from "../../core/apis/proxy.ts"
-import { SESSION_PROTOCOL } from "../../core/apis/remote-command.ts"
+import { CLOSE_MS, SESSION_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { type AgentKeys, check, signMessage } from "../../core/protocol/messages.ts"
 import type { BootConfig } from "../../core/protocol/protocol.ts"
 import { SESSION_MESSAGE_BYTES, SessionChallengeSchema, sessionPath } from "../../core/protocol/sessions.ts"
@@ -27,12 +29,13 @@ export async function openSessionSocket(
   const trust = gatewayCa === undefined ? {} : { ca: [...rootCertificates, gatewayCa] }
   const socket = new WebSocket(url, SESSION_PROTOCOL, {
     headers: { authorization: `Bearer ${bootstrapToken}` },
-    handshakeTimeout: OPEN_SECONDS * 1000,
+    ...{ handshakeTimeout: OPEN_SECONDS * 1000, closeTimeout: CLOSE_MS },
     maxPayload: SESSION_MESSAGE_BYTES * 2,
     perMessageDeflate: false,
     agent: proxiedAgentFor(url),
     ...trust,
   })
+  keepAlive(socket, systemClock)
   try {
     const [data] = (await once(socket, "message", { signal: AbortSignal.timeout(OPEN_SECONDS * 1000) })) as [Buffer]
     const { challenge } = check(SessionChallengeSchema, JSON.parse(data.toString()), "the gateway's challenge")

@@ -44,18 +44,16 @@ async function enter(
 async function relay(socket: WebSocket, entry: Entry): Promise<void> {
   const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()))
   const { input, output, errors } = entry
+  const resizeTo = resizer(entry)
   input.on("error", () => undefined)
+  for (const event of ["drain", "close"]) input.on(event, () => socket.resume())
   socket.on("message", (data: Buffer) => {
     const frame = readFrame(data)
     if (frame?.channel === "stdin" && input.writable) {
       // The socket is read on when the container has taken the input.
-      if (!input.write(frame.content)) {
-        socket.pause()
-        input.once("drain", () => socket.resume())
-        input.once("close", () => socket.resume())
-      }
+      if (!input.write(frame.content)) socket.pause()
     } else if (frame?.channel === "close" && frame.content[0] === CHANNELS.stdin) input.end()
-    else if (frame?.channel === "resize") void entry.resize(sizeIn(frame.content)).catch(() => undefined)
+    else if (frame?.channel === "resize") resizeTo(frame.content)
   })
   socket.resume()
   const copied = Promise.all([
@@ -72,8 +70,29 @@ async function relay(socket: WebSocket, entry: Entry): Promise<void> {
   }
 }
 
-function sizeIn(content: Uint8Array) {
-  return check(TerminalSizeSchema, JSON.parse(Buffer.from(content).toString()), "the size of the terminal")
+/** Returns a function that sets sizes one after another. Of those that wait, only the latest counts. */
+function resizer(entry: Entry): (content: Uint8Array) => void {
+  let next: Uint8Array | undefined
+  let isBusy = false
+  const work = async (): Promise<void> => {
+    isBusy = true
+    while (next !== undefined) {
+      const content = next
+      next = undefined
+      await resize(entry, content).catch(() => undefined)
+    }
+    isBusy = false
+  }
+  return (content) => {
+    next = content
+    if (!isBusy) void work()
+  }
+}
+
+/** Rejects if the content is no size. It is the person's: a malformed one must not end the agent. */
+async function resize(entry: Entry, content: Uint8Array): Promise<void> {
+  const size: unknown = JSON.parse(Buffer.from(content).toString())
+  await entry.resize(check(TerminalSizeSchema, size, "the size of the terminal"))
 }
 
 /** Sends all that a stream yields. A stream that breaks off has ended. */

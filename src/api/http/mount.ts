@@ -15,8 +15,8 @@ export interface Guard<Caller> {
   /** Counts a request as `more` further ones under the limit, by a rule in words. @throws Problem 429 */
   countMore: (req: Request, more: number, rule: string) => Promise<void>
   principalOf: (req: Request) => Caller
-  /** Returns false if the credentials of an authenticated request are no longer valid. */
-  isStillAuthenticated: (req: Request) => Promise<boolean>
+  /** Returns false if the credentials of an authenticated request are no longer valid, or no longer have the role. */
+  isStillAuthenticated: (req: Request, needed?: Role) => Promise<boolean>
 }
 
 /** Root of the API's paths on every host. */
@@ -100,7 +100,7 @@ function put<Caller, Services>(
         principal: principalOf(req),
         countMore: (more, rule) => countMore(req, more, rule),
         closed,
-        isStillAuthenticated: () => isStillAuthenticated(req),
+        isStillAuthenticated: () => isStillAuthenticated(req, operation.role),
       },
       services,
     )

@@ -43,7 +43,7 @@ export interface AuthenticatedRequest<Caller> {
   countMore: (more: number, rule: string) => Promise<void>
   /** Aborts when the response is closed: the client has all of it, or has disconnected. */
   closed: AbortSignal
-  /** Checks the credentials again during a long response. */
+  /** Checks the credentials and their role again during a long response. */
   isStillAuthenticated: () => Promise<boolean>
 }
 

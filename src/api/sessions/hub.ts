@@ -1,9 +1,12 @@
 import { randomUUID } from "node:crypto"
 import { type Clock, timestamp } from "../../core/apis/clock.ts"
+import type { StoredJob } from "../../core/apis/job.ts"
 import { isNotFound } from "../../core/kube/errors.ts"
+import type { EventRecorder } from "../../core/kube/events.ts"
 import type { SessionTarget } from "../../core/protocol/sessions.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
 import { timeOrAbort, untilRefused } from "../long-responses.ts"
+import { endedNote, openedNote } from "./events.ts"
 import type { SessionFacts, SessionLeases } from "./lease.ts"
 import { CLOSES, Session } from "./session.ts"
 
@@ -23,16 +26,17 @@ const COLLECT_SECONDS = 60
 
 export interface HubOptions {
   leases: SessionLeases
+  /** Recorder of events about the jobs of sessions. */
+  recorder: Pick<EventRecorder, "record">
   clock: Clock
   logger: Logger
 }
 
-export interface NewSession extends Omit<SessionFacts, "id" | "since"> {
+export interface NewSession extends Omit<SessionFacts, "id" | "since" | "namespace" | "job"> {
+  job: StoredJob
   target: SessionTarget
-  /** Checks the credentials of its person again. */
-  isStillAuthenticated: () => Promise<boolean>
-  /** Name of the job, for the log. */
-  jobName: string
+  /** Returns why the session may not go on; undefined if it may. It is called each second. */
+  whyOver: () => Promise<string | undefined>
 }
 
 /** Sessions that this replica holds. */
@@ -64,9 +68,10 @@ export class SessionHub {
   }
 
   /** Opens a session, and keeps it until it ends. */
-  async open({ target, isStillAuthenticated, jobName, ...about }: NewSession): Promise<Session> {
+  async open({ job, target, whyOver, ...about }: NewSession): Promise<Session> {
     const { leases, clock } = this.#options
-    const facts = { ...about, id: randomUUID(), since: timestamp(clock.now()) }
+    const { namespace = "", uid } = job.metadata
+    const facts = { ...about, namespace, job: uid, id: randomUUID(), since: timestamp(clock.now()) }
     const session = new Session({ facts, target, clock })
     this.#held.set(facts.id, session)
     try {
@@ -75,7 +80,7 @@ export class SessionHub {
       this.#held.delete(facts.id)
       throw error
     }
-    void this.#keep(session, jobName, isStillAuthenticated)
+    void this.#keep(session, job, whyOver)
     return session
   }
 
@@ -104,23 +109,35 @@ export class SessionHub {
       session.end("this replica of Berth stops: open the session again", CLOSES.restart)
   }
 
-  async #keep(session: Session, job: string, isStillAuthenticated: () => Promise<boolean>): Promise<void> {
-    const { leases, clock, logger } = this.#options
+  async #keep(session: Session, job: StoredJob, whyOver: NewSession["whyOver"]): Promise<void> {
+    const { leases, clock, logger, recorder } = this.#options
     const { id, by, kind, launch } = session.facts
+    const about = { session: id, by, job: job.metadata.name, launch, kind }
     const over = new AbortController()
-    logger.info({ session: id, by, job, launch, kind }, "a session has begun")
+    logger.info(about, "a session has begun")
+    recorder.record(job, openedNote(session.facts))
     const began = clock.monotonic()
     leases.onDeleted(id, () => session.end("the session was ended by request"))
-    void untilRefused(isStillAuthenticated, clock, over.signal).then(() =>
-      session.end("the credentials are no longer valid"),
-    )
+    void this.#recheck(session, whyOver, over.signal)
     void this.#watch(session, over.signal)
     const reason = await session.ended
     over.abort()
     this.#held.delete(id)
     const seconds = Math.round(clock.monotonic() - began)
-    logger.info({ session: id, by, job, launch, kind, seconds, ...session.bytes, reason }, "a session has ended")
+    logger.info({ ...about, seconds, ...session.bytes, reason }, "a session has ended")
+    recorder.record(job, endedNote(session.facts, { seconds, reason, ...session.bytes }))
     await leases.delete(id).catch((err: unknown) => logger.warn({ err }, "failed to delete the Lease of a session"))
+  }
+
+  /** Ends a session whose person has lost the right to it, or whose container is left. */
+  async #recheck(session: Session, whyOver: NewSession["whyOver"], signal: AbortSignal): Promise<void> {
+    let why: string | undefined
+    const mayGoOn = async (): Promise<boolean> => {
+      why = await whyOver()
+      return why === undefined
+    }
+    await untilRefused(mayGoOn, this.#options.clock, signal)
+    if (why !== undefined) session.end(why)
   }
 
   async #watch(session: Session, signal: AbortSignal): Promise<void> {

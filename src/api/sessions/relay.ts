@@ -1,5 +1,8 @@
 import type { WebSocket } from "ws"
-import { WAITING_BYTES } from "../../core/apis/remote-command.ts"
+import { NORMAL_CLOSURE, WAITING_BYTES } from "../../core/apis/remote-command.ts"
+
+/** Time for what waits in a socket that is closed for another reason than the end of what it was for, milliseconds. */
+const LAST_WORDS_MS = 30_000
 
 /** Bytes that went through a relay. */
 export interface Counted {
@@ -34,6 +37,9 @@ function copy(from: WebSocket, to: WebSocket, count: (bytes: number) => void): v
 export function closeSocket(socket: WebSocket, code: number, reason: string): void {
   socket.resume()
   if (socket.readyState === socket.OPEN) socket.close(isSendable(code) ? code : 1011, cut(reason))
+  if (code === NORMAL_CLOSURE) return
+  const timer = setTimeout(() => socket.terminate(), LAST_WORDS_MS).unref()
+  socket.once("close", () => clearTimeout(timer))
 }
 
 /** Codes 1004 to 1006 and 1015 say what happened here, and are never sent (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */

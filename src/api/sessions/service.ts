@@ -1,6 +1,8 @@
 import type { Server } from "node:http"
+import { hostname } from "node:os"
 import type { Clock } from "../../core/apis/clock.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
+import { EventRecorder } from "../../core/kube/events.ts"
 import type { Lease } from "../../core/kube/lease.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
@@ -23,14 +25,16 @@ export interface SessionServiceOptions {
 export class SessionService {
   readonly #leases: SessionLeases | undefined
   readonly #upgrades: Upgrades | undefined
+  readonly #recorder: EventRecorder | undefined
   /** Undefined: the installation allows no sessions. */
   readonly hub: SessionHub | undefined
 
   constructor({ client, cache, gateway, clock, logger }: SessionServiceOptions) {
     if (cache === undefined) return
     this.#leases = new SessionLeases({ client, cache, clock })
-    this.hub = new SessionHub({ leases: this.#leases, clock, logger })
-    this.#upgrades = new Upgrades({ hub: this.hub, leases: this.#leases, gateway, logger })
+    this.#recorder = new EventRecorder({ client, component: "berth-facade", instance: hostname(), clock, logger })
+    this.hub = new SessionHub({ leases: this.#leases, recorder: this.#recorder, clock, logger })
+    this.#upgrades = new Upgrades({ hub: this.hub, leases: this.#leases, gateway, clock, logger })
   }
 
   /** Takes the WebSockets of a server. Call it before the server listens. */
@@ -47,6 +51,7 @@ export class SessionService {
 
   async run(signal: AbortSignal): Promise<void> {
     await this.hub?.run(signal)
+    await this.#recorder?.flush()
   }
 
   /** Ends all sessions: this replica stops. */

@@ -3,6 +3,7 @@ import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
 import { NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
+import { hold } from "./hold.ts"
 import type { SessionFacts } from "./lease.ts"
 import { closeSocket, relay } from "./relay.ts"
 
@@ -20,6 +21,8 @@ export const CLOSES = {
   tryLater: 1013,
 } as const
 
+const PERSON_LEFT = "its person has left"
+
 export interface SessionOptions {
   facts: SessionFacts
   target: SessionTarget
@@ -31,6 +34,8 @@ interface Waiting {
   client: WebSocket
   order: StreamOrder
   cancel: () => void
+  /** Gives what the client has sent so far to its reader. */
+  release: () => void
 }
 
 /** A session that this replica holds: it joins each client's socket with one of the agent. */
@@ -46,7 +51,9 @@ export class Session {
   readonly #waiting = new Map<number, Waiting>()
   readonly #sockets = new Set<WebSocket>()
   readonly #ended = Promise.withResolvers<string>()
-  #isOver = false
+  #reason: string | undefined
+  /** Reason of the first close of a command's two sockets. */
+  #whyLeft: string | undefined
   /** Bytes from and to the person. */
   readonly bytes = { sent: 0, received: 0 }
   /** Monotonic time of the last byte. */
@@ -62,6 +69,11 @@ export class Session {
   /** Resolves with the reason when the session has ended. */
   get ended(): Promise<string> {
     return this.#ended.promise
+  }
+
+  /** Reason of the end; undefined before it. */
+  get reason(): string | undefined {
+    return this.#reason
   }
 
   /** Seconds without a byte. */
@@ -84,19 +96,23 @@ export class Session {
   addClient(client: WebSocket): void {
     const order = { stream: ++this.#streams, target: this.#target }
     client.on("error", () => undefined)
-    client.pause()
     const late = `the agent of the VM did not connect within ${JOIN_SECONDS} s`
-    const cancel = this.#clock.setTimer(JOIN_SECONDS, () => this.#drop(order.stream, CLOSES.tryLater, late))
-    this.#waiting.set(order.stream, { client, order, cancel })
-    client.once("close", () => this.#drop(order.stream, CLOSES.done, ""))
+    const cancel = this.#clock.setTimer(JOIN_SECONDS, () => this.#giveUp(order.stream, CLOSES.tryLater, late))
+    this.#waiting.set(order.stream, { client, order, cancel, release: hold(client) })
+    client.once("close", () => this.#giveUp(order.stream, CLOSES.done, PERSON_LEFT))
     this.#agent?.send(JSON.stringify(order))
   }
 
   /** Takes the agent's own connection, in place of an earlier one. */
   addAgent(agent: WebSocket): void {
+    agent.on("error", () => undefined)
+    const { reason } = this
+    if (reason !== undefined) {
+      closeSocket(agent, CLOSES.done, reason)
+      return
+    }
     this.#agent?.close(CLOSES.done)
     this.#agent = agent
-    agent.on("error", () => undefined)
     agent.once("close", () => {
       if (this.#agent === agent) this.#agent = undefined
     })
@@ -120,20 +136,20 @@ export class Session {
     agent.on("error", () => undefined)
     for (const socket of [waiting.client, agent]) {
       this.#sockets.add(socket)
-      socket.once("close", () => this.#remove(socket))
+      socket.once("close", (code) => this.#remove(socket, socket === agent ? whyAgentEnded(code) : PERSON_LEFT))
     }
     relay(waiting.client, agent, ({ sent, received }) => {
       this.#usedAt = this.#clock.monotonic()
       this.bytes.sent += sent
       this.bytes.received += received
     })
-    waiting.client.resume()
+    waiting.release()
   }
 
   /** Ends the session and all its streams. The first reason counts. */
   end(reason: string, code: number = CLOSES.policy): void {
-    if (this.#isOver) return
-    this.#isOver = true
+    if (this.#reason !== undefined) return
+    this.#reason = reason
     this.#ended.resolve(reason)
     for (const stream of this.#waiting.keys()) this.#drop(stream, code, reason)
     for (const socket of this.#sockets) closeSocket(socket, code, reason)
@@ -142,9 +158,18 @@ export class Session {
   }
 
   /** A command has one stream, with which its session ends. */
-  #remove(socket: WebSocket): void {
+  #remove(socket: WebSocket, why: string): void {
     this.#sockets.delete(socket)
-    if (this.#target.exec !== undefined && this.#sockets.size === 0) this.end("the command has ended", CLOSES.done)
+    // The first of the two closes the other one.
+    this.#whyLeft ??= why
+    if (this.#target.exec !== undefined && this.#sockets.size === 0) this.end(this.#whyLeft, CLOSES.done)
+  }
+
+  /** Ends the wait for the agent's stream. A command has no other one. */
+  #giveUp(stream: number, code: number, reason: string): void {
+    if (!this.#waiting.has(stream)) return
+    if (this.#target.exec === undefined) this.#drop(stream, code, reason)
+    else this.end(reason, code)
   }
 
   #drop(stream: number, code: number, reason: string): void {
@@ -154,6 +179,10 @@ export class Session {
     waiting.cancel()
     closeSocket(waiting.client, code, reason)
   }
+}
+
+function whyAgentEnded(code: number): string {
+  return code === CLOSES.done ? "the command has ended" : "the connection to the VM's agent broke off"
 }
 
 function hashOf(token: string): Buffer {

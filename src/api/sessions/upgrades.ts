@@ -4,7 +4,9 @@ import type { IncomingMessage, Server } from "node:http"
 import { connect, Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type WebSocket, WebSocketServer } from "ws"
-import { SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
+import type { Clock } from "../../core/apis/clock.ts"
+import { keepAlive } from "../../core/apis/keep-alive.ts"
+import { CLOSE_MS, SESSION_PROTOCOL, TOKEN_PROTOCOL } from "../../core/apis/remote-command.ts"
 import { GATEWAY_PATH } from "../../core/protocol/protocol.ts"
 import { SESSION_MESSAGE_BYTES } from "../../core/protocol/sessions.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
@@ -12,8 +14,10 @@ import type { Gateway } from "../gateway/gateway.ts"
 import { bearerTokenIn } from "../gateway/messages.ts"
 import { forbidden, notFound, toProblem, unauthorized, unavailable } from "../http/problem.ts"
 import { refuse } from "../http/server.ts"
+import { hold } from "./hold.ts"
 import type { SessionHub } from "./hub.ts"
 import type { SessionLeases } from "./lease.ts"
+import { closeSocket } from "./relay.ts"
 import { CLOSES, type Session } from "./session.ts"
 
 /** Path of a person's connection. The token, not the path, says who connects. */
@@ -32,14 +36,12 @@ const WAIT_SECONDS = 10
 /** Time for the last messages and the closes when this replica stops, milliseconds. */
 const LAST_WORDS_MS = 1000
 
-/** Interval of pings, which keep proxies from closing a silent connection and find dead ones, seconds. */
-const PING_SECONDS = 20
-
 export interface UpgradesOptions {
   hub: SessionHub
   leases: Pick<SessionLeases, "holderOf">
   /** Returns the gateway; undefined while it can't take messages. */
   gateway: () => Gateway | undefined
+  clock: Clock
   logger: Logger
 }
 
@@ -47,7 +49,7 @@ export interface UpgradesOptions {
 export class Upgrades {
   readonly #options: UpgradesOptions
   readonly #sockets = new WebSocketServer({
-    ...{ noServer: true, perMessageDeflate: false, maxPayload: SESSION_MESSAGE_BYTES * 2 },
+    ...{ noServer: true, perMessageDeflate: false, maxPayload: SESSION_MESSAGE_BYTES * 2, closeTimeout: CLOSE_MS },
     handleProtocols: () => SESSION_PROTOCOL,
   })
 
@@ -93,7 +95,7 @@ export class Upgrades {
   #addClient(session: Session, { req, socket, head }: Upgrade): void {
     const { origin, host } = req.headers
     // Another site's page must not use what a browser would send for it.
-    if (origin !== undefined && URL.parse(origin)?.host !== host)
+    if (origin !== undefined && !isOwn(origin, host))
       throw forbidden(`A page of ${origin.slice(0, 100)} may not open sessions here.`)
     const offered = (req.headers["sec-websocket-protocol"] ?? "").split(",").map((one) => one.trim())
     const token = offered.find((one) => one.startsWith(TOKEN_PROTOCOL))?.slice(TOKEN_PROTOCOL.length) ?? ""
@@ -101,7 +103,7 @@ export class Upgrades {
     const full = session.whyFull()
     if (full !== undefined) throw unavailable(`No further connection: ${full}.`, 1)
     this.#sockets.handleUpgrade(req, socket, head, (client) => {
-      keepAlive(client)
+      keepAlive(client, this.#options.clock)
       session.addClient(client)
     })
   }
@@ -113,11 +115,11 @@ export class Upgrades {
     if (launch !== session.facts.launch || (stream !== 0 && !session.awaits(stream)))
       throw notFound("The session has no such connection.")
     this.#sockets.handleUpgrade(req, socket, head, (agent) => {
-      keepAlive(agent)
+      keepAlive(agent, this.#options.clock)
       agent.on("error", () => undefined)
       this.#prove(gateway, session, { launch, stream, agent }).catch((err: unknown) => {
         this.#options.logger.warn({ err, launch, session: session.facts.id }, "an agent's proof for a session is wrong")
-        agent.close(CLOSES.policy, "the proof is wrong")
+        closeSocket(agent, CLOSES.policy, "the proof is wrong")
       })
     })
   }
@@ -130,13 +132,11 @@ export class Upgrades {
   ): Promise<void> {
     const challenge = randomBytes(32).toString("base64url")
     agent.send(JSON.stringify({ challenge }))
-    const [data] = (await once(agent, "message", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })) as [Buffer]
-    // What follows waits until its reader is there.
-    agent.pause()
-    await gateway.checkSessionProof({ launch, jws: data.toString() }, { session: session.facts.id, stream, challenge })
-    agent.resume()
+    const { text: jws, release } = await firstMessage(agent)
+    await gateway.checkSessionProof({ launch, jws }, { session: session.facts.id, stream, challenge })
     if (stream === 0) session.addAgent(agent)
     else session.addStream(stream, agent)
+    release()
   }
 }
 
@@ -149,6 +149,23 @@ interface Upgrade {
 interface AgentSide {
   launch: string
   stream: number
+}
+
+/** Returns true if an origin is that of the host to which its page connects. A host may name its scheme's own port. */
+function isOwn(origin: string, host: string | undefined): boolean {
+  const from = URL.parse(origin)
+  if (from === null || from.host === "" || host === undefined) return false
+  return URL.parse(`${from.protocol}//${host}`)?.host === from.host
+}
+
+/** Waits for the first message of a connection. Those that follow are held: they may come in the same packet. */
+async function firstMessage(socket: WebSocket): Promise<{ text: string; release: () => void }> {
+  let release = (): void => undefined
+  socket.once("message", () => {
+    release = hold(socket)
+  })
+  const [data] = (await once(socket, "message", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })) as [Buffer]
+  return { text: data.toString(), release: () => release() }
 }
 
 /** Passes a connection on to the replica that holds its session, as it came. */
@@ -171,18 +188,4 @@ async function forward(holder: string, { req, socket, head }: Upgrade): Promise<
   socket.pipe(other).pipe(socket)
   socket.once("close", () => other.destroy())
   other.once("close", () => socket.destroy())
-}
-
-/** Ends a connection whose other end no longer answers. */
-function keepAlive(socket: WebSocket): void {
-  let isAlive = true
-  const timer = setInterval(() => {
-    if (!isAlive) return socket.terminate()
-    isAlive = false
-    socket.ping()
-  }, PING_SECONDS * 1000)
-  socket.on("pong", () => {
-    isAlive = true
-  })
-  socket.once("close", () => clearInterval(timer))
 }

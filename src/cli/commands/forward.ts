@@ -106,12 +106,11 @@ class Forward {
     const { signal, terminal } = this.#call
     const { stream, session } = await this.#connect()
     let result: StreamResult | undefined
+    for (const event of ["drain", "close"]) socket.on(event, () => stream.resume())
     stream.on("message", (data: Buffer) => {
       const frame = readFrame(data)
-      if (frame?.channel === "stdout" && !socket.write(frame.content)) {
-        stream.pause()
-        socket.once("drain", () => stream.resume())
-        socket.once("close", () => stream.resume())
+      if (frame?.channel === "stdout") {
+        if (!socket.write(frame.content)) stream.pause()
       } else if (frame?.channel === "close") socket.end()
       else if (frame?.channel === "status") result = readResult(frame.content)
     })

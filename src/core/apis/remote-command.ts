@@ -21,6 +21,12 @@ export const WAITING_BYTES = 1024 * 1024
 /** Code of a WebSocket that was closed on purpose (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */
 export const NORMAL_CLOSURE = 1000
 
+/**
+ * Time in which a socket that was closed still sends what waits in it, milliseconds. A person at a slow connection reads the
+ * end of the output long after the command has ended.
+ */
+export const CLOSE_MS = 300_000
+
 /** Returns a frame. */
 export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Array {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
@@ -54,9 +60,23 @@ export interface StreamResult {
   error?: string
 }
 
-/** Returns the result in the content of a frame of the channel `status`. */
+/** Returns the result in the content of a frame of the channel `status`. Of a malformed one it says that. */
 export function readResult(content: Uint8Array): StreamResult {
-  return JSON.parse(new TextDecoder().decode(content)) as StreamResult
+  const { exitCode, error } = parsed(content)
+  const isCode = exitCode === undefined || (Number.isInteger(exitCode) && Number(exitCode) >= 0)
+  if (!isCode || !(error === undefined || typeof error === "string")) return { error: MALFORMED }
+  return { ...(exitCode !== undefined && { exitCode: Number(exitCode) }), ...(error !== undefined && { error }) }
+}
+
+const MALFORMED = "the VM's agent sent no valid result"
+
+function parsed(content: Uint8Array): { exitCode?: unknown; error?: unknown } {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(content))
+    return typeof value === "object" && value !== null ? value : { error: MALFORMED }
+  } catch {
+    return { error: MALFORMED }
+  }
 }
 
 /** Part of a WebSocket that sends frames. */

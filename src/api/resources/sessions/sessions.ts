@@ -6,14 +6,17 @@ import type { SessionTarget } from "../../../core/protocol/sessions.ts"
 import { debugUntil } from "../../../core/reuse/reuse.ts"
 import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
+import { kindText } from "../../sessions/events.ts"
 import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
 import type { SessionFacts } from "../../sessions/lease.ts"
+import type { JobNameOf } from "../jobs/launches.ts"
 import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
 
 export interface SessionServices {
   /** Absent: this installation allows no sessions. */
   hub: SessionHub | undefined
   launchesOf: (job: StoredJob) => StoredLaunch[]
+  jobNameOf: JobNameOf
 }
 
 export interface Opening {
@@ -27,17 +30,23 @@ export interface Opening {
 export async function openSession(
   job: StoredJob,
   request: SessionRequest,
-  { hub, launchesOf }: SessionServices,
+  { hub, launchesOf, jobNameOf }: SessionServices,
   { principal, isStillAuthenticated, path }: Opening,
 ): Promise<SessionOpened> {
   const target = targetOf(request)
   const open = requireHub(hub)
-  const { name, launch, namespace } = requireRunning(job, launchesOf(job))
-  const { uid } = job.metadata
-  const count = open.ofJob(uid).length
-  if (count >= MOST_SESSIONS) throw tooMany(name, count)
-  const about = { namespace, job: uid, launch, by: principal.publicId, kind: request.port ?? ("exec" as const) }
-  const session = await open.open({ ...about, target, isStillAuthenticated, jobName: name })
+  const launch = requireRunning(job, launchesOf(job))
+  const count = open.ofJob(job.metadata.uid).length
+  if (count >= MOST_SESSIONS) throw tooMany(job.metadata.name, count)
+  const whyOver = async (): Promise<string | undefined> => {
+    const current = launchesOf(job).find(({ metadata }) => metadata.name === launch)
+    if (jobNameOf(launch) === undefined) return "the job was deleted"
+    if (current === undefined || !isEnterable(current)) return "the job's container has ended"
+    if (!(await isStillAuthenticated())) return "the credentials are no longer valid, or their role is too low"
+    return undefined
+  }
+  const kind = request.port ?? ("exec" as const)
+  const session = await open.open({ job, launch, by: principal.publicId, kind, target, whyOver })
   const { facts, token } = session
   return {
     ...toSessionRecord(facts),
@@ -65,7 +74,7 @@ export function requireHub(hub: SessionHub | undefined): SessionHub {
 }
 
 export function toSessionRecord({ id, kind, by, since }: SessionFacts): SessionRecord {
-  return { session_id: id, kind: kind === "exec" ? kind : `port ${kind}`, opened_by: by, opened_at: since }
+  return { session_id: id, kind: kindText(kind), opened_by: by, opened_at: since }
 }
 
 /** @throws Problem 400 unless the body names a command or a port */
@@ -85,17 +94,17 @@ function targetOf({ command, tty = false, toolbox = false, columns, rows, port }
   return { exec: { command: command ?? [], tty, ...(toolbox && { toolbox }), ...size } }
 }
 
-/** Returns true if the container of a Launch runs, or a failed one is kept. */
+/** Returns true if people can enter the container of a Launch: it runs, or it failed and is kept. */
 function isEnterable(launch: StoredLaunch): boolean {
   const runs = isCurrent(launch) && launch.status?.agent?.startTime !== undefined
   return runs || debugUntil(launch) !== undefined
 }
 
-/** Returns the Launch in which the job's container runs, or is kept. @throws Problem 409 */
-function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
-  const { name, namespace = "" } = job.metadata
+/** Returns the name of the Launch in which the job's container runs, or is kept. @throws Problem 409 */
+function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]): string {
+  const { name } = job.metadata
   const phase = job.status?.phase ?? "queued"
-  const launch = launches.find((each) => isEnterable(each))
+  const launch = launches.find(isEnterable)
   if (launch === undefined) {
     const remedy = isTerminal(phase)
       ? "A session needs a running container, or one that failed in a job with debug.keepSeconds."
@@ -107,7 +116,7 @@ function requireRunning(job: StoredJob, launches: readonly StoredLaunch[]) {
     const detail = `The agent of the job's VM (version ${version}) is older than this version of Berth, and knows no sessions. The next VM's can.`
     throw new Problem({ type: "agent-too-old", status: 409, detail })
   }
-  return { name, namespace, launch: launch.metadata.name }
+  return launch.metadata.name
 }
 
 function tooMany(name: string, count: number): Problem {
