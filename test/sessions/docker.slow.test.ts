@@ -27,8 +27,10 @@ async function waiting(image: string, command: Docker.ContainerCreateOptions): P
   return created
 }
 
+const NO_TOOLS = () => Promise.reject(new Error("no tools are needed"))
+
 function enter(into: Docker.Container): () => void {
-  return agent.sessions.admitTo({ entrance: new DockerEntrance(into) } as unknown as Container)
+  return agent.sessions.admitTo({ entrance: new DockerEntrance(into, { toolbox: NO_TOOLS }) } as unknown as Container)
 }
 
 /** Opens a session, and connects its person and its agent. */

@@ -3,10 +3,11 @@ import { isTerminal, type StoredJob } from "../../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
 import { JOB_ARRAYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
+import { vmNameOf } from "../../src/core/reuse/reuse.ts"
 import { Fixture, type Operator } from "../faults/crash-fixture.ts"
 import { NthChange, Plan } from "../faults/crash-gate.ts"
 import { expectedEnd, type Outcome, type Scenario } from "./scenario.ts"
-import { openClouds, type TogetherClouds } from "./world.ts"
+import { openClouds, type TogetherClouds, vmBills } from "./world.ts"
 
 /** Seconds of real time after which a scenario counts as stuck. */
 const PATIENCE_SECONDS = 240
@@ -235,9 +236,24 @@ class ScenarioRun {
     for (const job of this.#jobs) this.#compareJob(job)
     for (const name of await this.#fixture.alive()) this.#breach(`a VM of ${name} is left`)
     const [billed, stated] = [this.#clouds.billUsd?.() ?? 0, await this.#fixture.statedUsd()]
-    if (Math.abs(billed - stated) > ROUNDING_USD) this.#breach(`billed ${billed} USD, and the Statements have ${stated}`)
+    if (Math.abs(billed - stated) > ROUNDING_USD) {
+      this.#breach(`billed ${billed} USD, and the Statements have ${stated}`)
+      for (const what of await this.#wrongCosts()) this.#breach(what)
+    }
     const ofJobs = this.#jobs.reduce((total, { status }) => total + (status?.cost?.actualUsd ?? 0), 0)
     if (Math.abs(billed - ofJobs) > ROUNDING_USD) this.#breach(`billed ${billed} USD, and the jobs cost ${ofJobs}`)
+  }
+
+  /** Returns the VMs whose Launches have another cost than the cloud's bill. */
+  async #wrongCosts(): Promise<string[]> {
+    const launches = await this.#fixture.launches()
+    return [...vmBills(this.#clouds.cloud)].flatMap(([vm, billed]) => {
+      const chain = launches.filter((launch) => vmNameOf(launch) === vm)
+      const usd = chain.reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
+      if (Math.abs(usd - billed) < 0.0003) return []
+      const told = chain.map(({ spec, status }) => [spec.job.name, status?.vm, status?.loss, status?.agent?.finish?.reason])
+      return [`the VM of ${vm} was billed ${billed} USD, and its Launches cost ${usd}: ${JSON.stringify(told)}`]
+    })
   }
 
   #compareJob({ metadata: { name }, spec, status }: StoredJob): void {

@@ -115,7 +115,7 @@ export function scenarioOf(seed: number): Scenario {
       at: upTo(40),
       fault: one(["before", "after", "lost", "pause"] as const),
     })),
-    jumps: Array.from({ length: Math.floor(random() * 3) }, () => 30 + Math.floor(random() * 200)),
+    jumps: Array.from({ length: Math.floor(random() * 3) }, () => 10 + Math.floor(random() * 50)),
   }
 }
 

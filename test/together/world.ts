@@ -61,12 +61,18 @@ export function openClouds({ machines, cloudFaults }: Scenario): OpenCloudFixtur
   })
 }
 
-/** Returns the cloud's bill by its own times: whole seconds, at least the minimum. */
-function cloudBillUsd({ vms }: SimCloud): number {
-  return vms.reduce((total, { vm, spec }) => {
+/** Returns the cloud's bill. */
+function cloudBillUsd(cloud: SimCloud): number {
+  return [...vmBills(cloud).values()].reduce((total, usd) => total + usd, 0)
+}
+
+/** Returns the bill of each VM by the cloud's own times: whole seconds, at least the minimum; by the Launch that created it. */
+export function vmBills({ vms }: SimCloud): Map<string, number> {
+  const bills = vms.map(({ vm, spec }) => {
     const { hourlyPriceUsd = 0, minimumBilledSeconds = 0 } = spec?.offer ?? {}
     const end = vm.terminationTime === undefined ? Number.NaN : Date.parse(vm.terminationTime)
     const seconds = Math.max(minimumBilledSeconds, Math.floor(end / 1000) - Math.floor(Date.parse(vm.createTime) / 1000))
-    return total + (seconds * hourlyPriceUsd) / 3600
-  }, 0)
+    return [vm.launch, (seconds * hourlyPriceUsd) / 3600] as const
+  })
+  return new Map(bills)
 }
