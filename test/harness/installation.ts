@@ -44,6 +44,8 @@ export interface InstallationOptions {
   logs?: FacadeConfig["logs"]
   /** True: developers may open sessions into running containers. */
   sessions?: boolean
+  /** Folder of a built web console. Default: none is served. */
+  consoleFolder?: string
   /** Issuers whose tokens keys may trust. Default: none. */
   workloadIssuers?: FacadeConfig["workloadIssuers"]
 }
@@ -80,6 +82,7 @@ export class Installation {
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
   readonly #sessions: boolean
+  readonly #consoleFolder: string | undefined
   readonly #workloadIssuers: FacadeConfig["workloadIssuers"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
@@ -102,13 +105,14 @@ export class Installation {
   }
 
   private constructor(options: InstallationOptions, folder: string) {
-    const { name, kubeconfig, runtime, logs, sessions = false, workloadIssuers } = options
+    const { name, kubeconfig, runtime, logs, sessions = false, consoleFolder, workloadIssuers } = options
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
     this.#sessions = sessions
+    this.#consoleFolder = consoleFolder
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
     this.#workloadIssuers = workloadIssuers
     this.client = connect({ kubeconfig })
@@ -166,6 +170,7 @@ export class Installation {
       project: this.namespace,
       logs: this.#logs,
       sessions: this.#sessions,
+      ...(this.#consoleFolder !== undefined && { consoleFolder: this.#consoleFolder }),
       ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
     })
     const { url } = await program.ready<{ url: string }>()

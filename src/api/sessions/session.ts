@@ -1,7 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
 import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
-import { NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
+import { frameOf, NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
 import type { SessionFacts } from "./lease.ts"
 import { closeSocket, relay } from "./relay.ts"
@@ -127,6 +127,8 @@ export class Session {
       this.bytes.sent += sent
       this.bytes.received += received
     })
+    // As in Kubernetes, an empty message says that the other end is there.
+    waiting.client.send(frameOf("stdout", ""))
     waiting.client.resume()
   }
 
@@ -153,6 +155,7 @@ export class Session {
     this.#waiting.delete(stream)
     waiting.cancel()
     closeSocket(waiting.client, code, reason)
+    if (this.#target.exec !== undefined) this.end(reason || "its client has left", code)
   }
 }
 

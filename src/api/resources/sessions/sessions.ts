@@ -1,11 +1,12 @@
 import { isTerminal, type StoredJob } from "../../../core/apis/job.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
+import { MOST_SESSIONS } from "../../../core/apis/remote-command.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import type { Ability } from "../../../core/protocol/protocol.ts"
 import type { SessionTarget } from "../../../core/protocol/sessions.ts"
 import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
-import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
+import { IDLE_SECONDS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
 import type { SessionFacts } from "../../sessions/lease.ts"
 import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
 
