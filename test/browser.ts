@@ -5,7 +5,7 @@ import { needing } from "./needing.ts"
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
 const executablePath = BROWSERS.find((path) => existsSync(path))
 
-/** Why there is no browser; undefined if there is one. */
+/** Reason for which there is no browser; undefined if there is one. */
 export const browserMissing = executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined
 
 export const browserNeeded = needing(browserMissing)

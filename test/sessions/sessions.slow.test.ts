@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto"
 import { once } from "node:events"
-import { type AddressInfo, connect as connectTcp, createServer, type Socket } from "node:net"
+import { connect as connectTcp, type Socket } from "node:net"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect } from "vitest"
 import { WebSocket } from "ws"
@@ -9,6 +9,7 @@ import { run, start } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { makeKey } from "../harness/api-keys.ts"
+import { Balancer } from "../harness/balancer.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { eventually } from "../harness/eventually.ts"
 import { GATE_WAIT, Installation } from "../harness/installation.ts"
@@ -76,39 +77,6 @@ async function echo(port: number, sent: string): Promise<{ text: string; socket:
   const [data] = (await Promise.race([once(socket, "data"), closed])) as [Buffer]
   closed.catch(() => undefined)
   return { text: data.toString(), socket }
-}
-
-/** Passes each connection on to the next of its targets, as a load balancer does. */
-class Balancer {
-  targets: string[]
-  readonly #server = createServer((near) => {
-    const { hostname, port } = new URL(this.targets[this.#count++ % this.targets.length] ?? "")
-    const far = connectTcp({ host: hostname, port: Number(port) })
-    for (const socket of [near, far]) socket.on("error", () => undefined)
-    near.pipe(far).pipe(near)
-    near.once("close", () => far.destroy())
-    far.once("close", () => near.destroy())
-  })
-  #count = 0
-
-  private constructor(targets: string[]) {
-    this.targets = targets
-  }
-
-  static async start(targets: string[]): Promise<Balancer> {
-    const balancer = new Balancer(targets)
-    balancer.#server.listen(0, "127.0.0.1")
-    await once(balancer.#server, "listening")
-    return balancer
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.close()
-  }
 }
 
 engineNeeded.describe("sessions", () => {

@@ -1,10 +1,12 @@
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
+import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
 import { frameOf, NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
 import type { SessionFacts } from "./lease.ts"
-import { closeSocket, relay } from "./relay.ts"
+import { portStream, StreamBroken } from "./port-stream.ts"
+import { type Counted, closeSocket, relay } from "./relay.ts"
+import { Token } from "./token.ts"
 
 /** Time in which the agent must have opened a stream, seconds. It learns of a session by its next report. */
 export const JOIN_SECONDS = 75
@@ -26,9 +28,15 @@ export interface SessionOptions {
   clock: Clock
 }
 
+/** Client of a stream. */
+interface Client {
+  /** Joins it with the agent's socket. */
+  join: (agent: WebSocket) => void
+  refuse: (code: number, reason: string) => void
+}
+
 /** Stream whose client waits for the agent. */
-interface Waiting {
-  client: WebSocket
+interface Waiting extends Client {
   order: StreamOrder
   cancel: () => void
 }
@@ -36,15 +44,16 @@ interface Waiting {
 /** A session that this replica holds: it joins each client's socket with one of the agent. */
 export class Session {
   readonly facts: SessionFacts
-  /** Secret of the clients. Only its hash is kept. */
-  readonly token = randomBytes(32).toString("base64url")
-  readonly #tokenHash = hashOf(this.token)
+  /** Secret of the clients. */
+  readonly token = new Token()
   readonly #target: SessionTarget
   readonly #clock: Clock
   #agent: WebSocket | undefined
   #streams = 0
   readonly #waiting = new Map<number, Waiting>()
   readonly #sockets = new Set<WebSocket>()
+  /** Agent's sockets of the streams that have a client. */
+  readonly #joined = new Set<WebSocket>()
   readonly #ended = Promise.withResolvers<string>()
   #isOver = false
   /** Bytes from and to the person. */
@@ -69,27 +78,50 @@ export class Session {
     return this.#clock.monotonic() - this.#usedAt
   }
 
-  admits(token: string): boolean {
-    return timingSafeEqual(hashOf(token), this.#tokenHash)
-  }
-
   /** Returns why no further client may connect now; undefined if one may. */
   whyFull(): string | undefined {
     const most = this.#target.exec === undefined ? MOST_STREAMS : 1
-    const open = this.#waiting.size + this.#sockets.size / 2
+    const open = this.#waiting.size + this.#joined.size
     return open < most ? undefined : `the session has ${most} of ${most} streams`
   }
 
   /** Takes a client's socket, and orders its stream from the agent. */
   addClient(client: WebSocket): void {
-    const order = { stream: ++this.#streams, target: this.#target }
     client.on("error", () => undefined)
     client.pause()
+    const stream = this.#order({
+      join: (agent) => {
+        this.#keep(client)
+        relay(client, agent, (bytes) => this.#count(bytes))
+        // As in Kubernetes, an empty message says that the other end is there.
+        client.send(frameOf("stdout", ""))
+        client.resume()
+      },
+      refuse: (code, reason) => closeSocket(client, code, reason),
+    })
+    client.once("close", () => this.#drop(stream, CLOSES.done, ""))
+  }
+
+  /** Orders a stream of a port for this replica itself. @throws StreamBroken */
+  connect(): Promise<Duplex> {
+    const full = this.whyFull()
+    if (full !== undefined || this.#isOver) throw new StreamBroken(full ?? "the session has ended")
+    return new Promise((resolve, reject) => {
+      this.#order({
+        join: (agent) => resolve(portStream(agent, (bytes) => this.#count(bytes))),
+        refuse: (_code, reason) => reject(new StreamBroken(reason)),
+      })
+    })
+  }
+
+  /** Orders a stream from the agent, and returns its number. */
+  #order(client: Client): number {
+    const order = { stream: ++this.#streams, target: this.#target }
     const late = `the agent of the VM did not connect within ${JOIN_SECONDS} s`
     const cancel = this.#clock.setTimer(JOIN_SECONDS, () => this.#drop(order.stream, CLOSES.tryLater, late))
-    this.#waiting.set(order.stream, { client, order, cancel })
-    client.once("close", () => this.#drop(order.stream, CLOSES.done, ""))
+    this.#waiting.set(order.stream, { ...client, order, cancel })
     this.#agent?.send(JSON.stringify(order))
+    return order.stream
   }
 
   /** Takes the agent's own connection, in place of an earlier one. */
@@ -118,18 +150,20 @@ export class Session {
     this.#waiting.delete(stream)
     waiting.cancel()
     agent.on("error", () => undefined)
-    for (const socket of [waiting.client, agent]) {
-      this.#sockets.add(socket)
-      socket.once("close", () => this.#remove(socket))
-    }
-    relay(waiting.client, agent, ({ sent, received }) => {
-      this.#usedAt = this.#clock.monotonic()
-      this.bytes.sent += sent
-      this.bytes.received += received
-    })
-    // As in Kubernetes, an empty message says that the other end is there.
-    waiting.client.send(frameOf("stdout", ""))
-    waiting.client.resume()
+    this.#joined.add(agent)
+    this.#keep(agent)
+    waiting.join(agent)
+  }
+
+  #keep(socket: WebSocket): void {
+    this.#sockets.add(socket)
+    socket.once("close", () => this.#remove(socket))
+  }
+
+  #count({ sent, received }: Counted): void {
+    this.#usedAt = this.#clock.monotonic()
+    this.bytes.sent += sent
+    this.bytes.received += received
   }
 
   /** Ends the session and all its streams. The first reason counts. */
@@ -146,6 +180,7 @@ export class Session {
   /** A command has one stream, with which its session ends. */
   #remove(socket: WebSocket): void {
     this.#sockets.delete(socket)
+    this.#joined.delete(socket)
     if (this.#target.exec !== undefined && this.#sockets.size === 0) this.end("the command has ended", CLOSES.done)
   }
 
@@ -154,11 +189,7 @@ export class Session {
     if (waiting === undefined) return
     this.#waiting.delete(stream)
     waiting.cancel()
-    closeSocket(waiting.client, code, reason)
+    waiting.refuse(code, reason)
     if (this.#target.exec !== undefined) this.end(reason || "its client has left", code)
   }
-}
-
-function hashOf(token: string): Buffer {
-  return createHash("sha256").update(token).digest()
 }

@@ -6,6 +6,7 @@ import { client, me } from "../state.ts"
 import { ActionFault, useAction } from "./action.tsx"
 import { TableFrame, Time } from "./basics.tsx"
 import { Answer, Empty, useLoad, useReloadEvery } from "./load.tsx"
+import { PortsPart } from "./ports.tsx"
 import { TerminalPart } from "./terminal.tsx"
 
 /** Time between two reads of the list, milliseconds: no event says that a session has begun or ended. */
@@ -26,6 +27,7 @@ export function Sessions({ job }: { job: JobRecord }) {
           <>
             {closed !== undefined && <p class="note">{closed}</p>}
             <TerminalPart job={job} closed={closed} onChange={list.reload} />
+            {closed === undefined && <PortsPart job={job} onChange={list.reload} />}
             {sessions.length > 0 && <OpenSessions job={job} sessions={sessions} reload={list.reload} />}
           </>
         )

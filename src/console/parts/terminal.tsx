@@ -11,7 +11,7 @@ import { errorText } from "./load.tsx"
 
 interface TerminalProps {
   job: Pick<JobRecord, "id" | "name">
-  /** Why no session can be opened now; undefined if one can. One that is open stays. */
+  /** Reason for which no session can be opened now; undefined if one can. One that is open stays. */
   closed: string | undefined
   /** Is called after a session has begun or ended. */
   onChange: () => void
@@ -193,7 +193,7 @@ function useScreen({ place, state, job, command, onLeave, onChange }: ScreenOpti
   useRecoloring(() => shown.current?.recolor())
 }
 
-/** Opens a session, and ends it if nobody waits for it any more. @throws ApiError */
+/** Opens a session. Ends it at once if the signal has aborted by then. @throws ApiError */
 async function openSession(
   { id }: Pick<JobRecord, "id">,
   body: { command: string[]; tty: boolean; columns: number; rows: number },

@@ -21,7 +21,7 @@ export function adoptStyles(text = ""): CSSStyleSheet {
   return sheet
 }
 
-/** Makes an element stand for a style sheet, which has its text and goes with it. */
+/** Makes an element stand for a style sheet, which has its text and is removed with it. */
 function constructedStyle(element: HTMLElement): HTMLElement {
   const sheet = adoptStyles()
   Object.defineProperty(element, "textContent", { set: (text: string) => sheet.replaceSync(text) })

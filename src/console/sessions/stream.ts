@@ -24,7 +24,7 @@ export interface StreamOptions {
   onEnd: (end: StreamEnd) => void
 }
 
-/** How a stream has ended. */
+/** End of a stream. */
 export interface StreamEnd extends StreamResult {
   /** Reason of the server; empty if the command has ended by itself. */
   reason: string

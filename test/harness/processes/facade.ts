@@ -15,6 +15,8 @@ export interface FacadeConfig {
   port: number
   project: string
   sessions: boolean
+  /** Domain of the ports of jobs. Absent: none. */
+  sessionDomain?: string
   /** Folder of a built web console. Absent: none is served. */
   consoleFolder?: string
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }

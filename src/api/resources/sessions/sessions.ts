@@ -8,11 +8,14 @@ import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
 import { IDLE_SECONDS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
 import type { SessionFacts } from "../../sessions/lease.ts"
+import type { PortSites } from "../../sessions/ports/sites.ts"
 import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
 
 export interface SessionServices {
   /** Absent: this installation allows no sessions. */
   hub: SessionHub | undefined
+  /** Absent: browsers reach no ports. */
+  ports: PortSites | undefined
   launchesOf: (job: StoredJob) => StoredLaunch[]
 }
 
@@ -21,14 +24,16 @@ export interface Opening {
   isStillAuthenticated: () => Promise<boolean>
   /** Path of the job's sessions, as the request has it. */
   path: string
+  /** Address at which the caller reaches Berth. */
+  base: URL
 }
 
 /** Opens a session into the job's container. @throws Problem 400, 403, 409, 429 */
 export async function openSession(
   job: StoredJob,
   request: SessionRequest,
-  { hub, launchesOf }: SessionServices,
-  { principal, isStillAuthenticated, path }: Opening,
+  { hub, ports, launchesOf }: SessionServices,
+  { principal, isStillAuthenticated, path, base }: Opening,
 ): Promise<SessionOpened> {
   const target = targetOf(request)
   const open = requireHub(hub)
@@ -37,12 +42,16 @@ export async function openSession(
   const count = open.ofJob(uid).length
   if (count >= MOST_SESSIONS) throw tooMany(name, count)
   const about = { namespace, job: uid, launch, by: principal.publicId, kind: request.port ?? ("exec" as const) }
-  const session = await open.open({ ...about, target, isStillAuthenticated, jobName: name })
+  const site =
+    target.port === undefined || ports === undefined ? undefined : { label: ports.newLabel(), port: target.port }
+  const named = { ...about, ...(site !== undefined && { label: site.label }) }
+  const session = await open.open({ ...named, target, isStillAuthenticated, jobName: name })
   const { facts, token } = session
   return {
     ...toSessionRecord(facts),
     path: `${path}/${facts.id}`,
-    token,
+    token: token.text,
+    url: (site && ports?.open(session, site, base)) ?? null,
     idle_seconds: IDLE_SECONDS,
     max_seconds: SESSION_SECONDS,
   }

@@ -1,13 +1,18 @@
 import { createHash, randomBytes } from "node:crypto"
+import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Browser, Page } from "playwright-core"
 import { afterAll, beforeAll, expect } from "vitest"
+import { WebSocketServer } from "ws"
 import { buildConsole } from "../../scripts/console.ts"
 import { browserMissing, collectFaults, launchBrowser } from "../browser.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { makeKey } from "../harness/api-keys.ts"
+import { Balancer } from "../harness/balancer.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { GATE_WAIT, Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
@@ -16,29 +21,70 @@ import { CONTRAST, violationsOn } from "./look.ts"
 const runtime = await containerRuntime()
 const needed = needing(runtime.name === "docker" ? browserMissing : "no Docker engine answers")
 
+/** Domain of ports. Browsers find each name below localhost on this machine. */
+const DOMAIN = "ports.localhost"
+
+/** Shell command that prints the address of this machine for a container. */
+const GATEWAY = "busybox ip route | busybox awk '/default/ { print $3 }'"
+
+/** Page of the program: what it may do, and what it can't reach. */
+const PAGE = `<!doctype html><title>Notebook</title><ul></ul><script type="module">
+  const show = (text) => {
+    document.querySelector("ul").innerHTML += "<li>" + text
+  }
+  show("at " + location.pathname + ", cookies: " + document.cookie + ", opener: " + window.opener)
+  new EventSource("/events").onmessage = ({ data }) => show("event " + data)
+  const socket = new WebSocket("/socket")
+  socket.onopen = () => socket.send("hello")
+  socket.onmessage = ({ data }) => show("echo " + data)
+  const api = new URLSearchParams(location.search).get("api")
+  fetch(api, { credentials: "include" }).then(() => show("read the API"), () => show("can't read the API"))
+  fetch("/1/jobs").then(async (answer) => show("own " + (await answer.text())))
+</script>`
+
 /** Command that says how many bytes it reads, and their hash. */
 const SUM = `sh -c 'stty raw -echo; echo ready; busybox head -c 1048576 | busybox sha256sum; stty sane; exit 3'`
 
-needed.describe("the terminal of a job's page", () => {
+needed.describe("the sessions of a job's page", () => {
   let berth: Installation
   let browser: Browser
   let folder: string
+  /** Program behind the port 8080 of the container, which passes its connections on. */
+  let program: Server
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "berth-terminal-"))
     await buildConsole(folder)
-    const options = { name: "terminal", kubeconfig: kubeconfigPath(), runtime, sessions: true, consoleFolder: folder }
-    berth = await Installation.create(options)
+    const own = { sessions: true, sessionDomain: DOMAIN, consoleFolder: folder }
+    berth = await Installation.create({ name: "console", kubeconfig: kubeconfigPath(), runtime, ...own })
+    program = await startProgram()
     await berth.startOperator()
     browser = await launchBrowser()
-    await berth.submit("job", GATE_WAIT)
+    const { port } = program.address() as AddressInfo
+    await berth.submit("job", `nc -ll -p 8080 -e nc $(${GATEWAY}) ${port} &\n${GATE_WAIT}`)
     await berth.reached("running", "job")
   })
   afterAll(async () => {
     await browser?.close()
     await berth?.close()
+    program?.closeAllConnections()
+    program?.close()
     await rm(folder, { recursive: true, force: true })
   })
+
+  async function startProgram(): Promise<Server> {
+    const server = createServer((req, res) => {
+      if (req.url === "/")
+        return res.writeHead(302, { Location: `/lab?api=${berth.url}/1/jobs`, "Set-Cookie": "own=1" }).end()
+      if (req.url?.startsWith("/lab")) return res.writeHead(200, { "Content-Type": "text/html" }).end(PAGE)
+      if (req.url === "/events")
+        return res.writeHead(200, { "Content-Type": "text/event-stream" }).write(`data: of ${req.headers.host}\n\n`)
+      return res.end(`${req.url} with ${req.headers.cookie}`)
+    })
+    new WebSocketServer({ server }).on("connection", (socket) => socket.on("message", (data) => socket.send(`${data}`)))
+    await once(server.listen(0), "listening")
+    return server
+  }
 
   /** Opens a page of the console at a replica, signed in with a key. */
   async function signedIn(path: string, { key = berth.apiKey, origin = berth.url } = {}) {
@@ -148,6 +194,34 @@ needed.describe("the terminal of a job's page", () => {
       .click()
     await page.getByRole("button", { name: "Open the terminal" }).waitFor()
     expect(faults).toEqual([])
+    await page.close()
+  })
+
+  needed.it("opens a port in a tab of its own origin, through any replica, until its session ends", async () => {
+    const replica = await berth.startReplica()
+    await using balancer = await Balancer.start([berth.url])
+    const { page, faults } = await signedIn("/jobs/job?tab=sessions", { origin: balancer.url })
+    await page.getByLabel("Port", { exact: true }).fill("8080")
+    const opening = page.context().waitForEvent("page")
+    await page.getByRole("button", { name: "Open port" }).click()
+    const tab = await opening
+    const shown = (text: string) => tab.getByText(text, { exact: true }).waitFor()
+    await shown("at /lab, cookies: own=1, opener: null")
+    await shown("event of localhost:8080")
+    await shown("echo hello")
+    await shown("can't read the API")
+    await shown("own /1/jobs with own=1")
+    expect(new URL(tab.url()).hostname).toMatch(/^[0-9a-f]{32}\.ports\.localhost$/)
+    // The other replica does not hold the session.
+    balancer.targets = [replica.url]
+    await tab.reload()
+    await shown("event of localhost:8080")
+    await shown("echo hello")
+    await page.getByRole("button", { name: /^End the session port 8080/ }).click()
+    await expect.poll(async () => (await tab.reload())?.status()).toBe(404)
+    await shown("No session is open at this address")
+    expect(faults).toEqual([])
+    await replica.program.kill()
     await page.close()
   })
 
