@@ -4,7 +4,7 @@ import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
 export class Token {
   readonly text = randomBytes(32).toString("base64url")
 
-  /** Compares in a time that tells nothing about the secret. */
+  /** Compares in a time that does not depend on the secret. */
   matches(text: string): boolean {
     return timingSafeEqual(hashOf(text), hashOf(this.text))
   }

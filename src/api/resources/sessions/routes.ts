@@ -32,8 +32,8 @@ const SESSION_ID: PathParameter = { description: "Id of the session.", example: 
 const route = routeDeclarer<Principal, SessionRouteServices>({ tag: "sessions" })
 
 /**
- * Returns the address at which the caller reaches Berth. A browser's page tells its own, which is right behind a proxy that
- * ends TLS, too.
+ * Returns the address at which the caller reaches Berth: that of the page which asks, if there is one. It is right also
+ * behind a proxy that ends TLS.
  */
 function baseOf(req: Request): URL {
   const asked = new URL(`${req.protocol}://${req.host}`)

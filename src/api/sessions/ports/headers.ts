@@ -7,7 +7,7 @@ export type Headers = IncomingMessage["headersDistinct"]
 const DROPPED =
   /^(connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|forwarded|x-forwarded-.*|x-real-ip|berth-forwarded)$/
 
-/** Where a job's port seems to be, for the program in the container. */
+/** Port of a job, and its place for browsers. */
 interface Place {
   /** Origin of the pages in the browser. */
   origin: string

@@ -26,7 +26,7 @@ export class PortSites {
     this.#options = options
   }
 
-  /** Returns a label that nobody can guess. The ids of sessions are listed for viewers. */
+  /** Returns a label that can't be guessed. The ids of sessions can be listed by viewers. */
   newLabel(): string {
     return randomBytes(16).toString("hex")
   }
