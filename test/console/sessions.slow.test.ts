@@ -121,7 +121,7 @@ needed.describe("the sessions of a job's page", () => {
       document.querySelector(".xterm-helper-textarea").dispatchEvent(event)
     }`)
 
-  needed.it("runs what is typed, in the size of its place, until the command ends", async () => {
+  needed.it("are a terminal that runs what is typed, in the size of its place, until the command ends", async () => {
     const { page, faults } = await signedIn("/jobs/job?tab=sessions")
     await openTerminal(page)
     await page.keyboard.type("printf '\\033[38;2;200;0;80mcolored\\033[0m\\n'\n")
@@ -150,7 +150,7 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
-  needed.it("takes a paste of 1 MiB whole", async () => {
+  needed.it("take a paste of 1 MiB whole", async () => {
     const { page, faults } = await signedIn("/jobs/job?tab=sessions")
     await openTerminal(page, SUM)
     await shows(page, "ready")
@@ -162,7 +162,7 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
-  needed.it("says why a session has ended, or can't be opened", async () => {
+  needed.it("say why one has ended, or can't be opened", async () => {
     const replica = await berth.startReplica()
     const { page } = await signedIn("/jobs/job?tab=sessions", { origin: replica.url })
     await page.getByLabel("Command", { exact: true }).fill("nano")
@@ -182,7 +182,7 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
-  needed.it("lists the sessions of others when there are four, and lets one of them be ended", async () => {
+  needed.it("are listed when there are four, and one of them can be ended", async () => {
     const init = { method: "POST", headers: { "Content-Type": "application/json" }, body: `{"command":["cat"]}` }
     for (let count = 0; count < 4; count++) await berth.fetch("/jobs/job/sessions", init)
     const { page, faults } = await signedIn("/jobs/job?tab=sessions")
@@ -197,7 +197,7 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
-  needed.it("opens a port in a tab of its own origin, through any replica, until its session ends", async () => {
+  needed.it("open a port in a tab of its own origin, through any replica, until they end", async () => {
     const replica = await berth.startReplica()
     await using balancer = await Balancer.start([berth.url])
     const { page, faults } = await signedIn("/jobs/job?tab=sessions", { origin: balancer.url })
@@ -225,7 +225,16 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
-  needed.it("is for developers only", async () => {
+  needed.it("say what an operator sets where they are off", async () => {
+    const replica = await berth.startReplica(0, { sessions: false })
+    const { page } = await signedIn("/jobs/job?tab=sessions", { origin: replica.url })
+    await page.getByText("Sessions are off.").waitFor()
+    expect(await page.getByRole("main").innerText()).toContain("facade.sessions.enabled (--sessions true)")
+    await replica.program.kill()
+    await page.close()
+  })
+
+  needed.it("are for developers only", async () => {
     const viewer = await makeKey(berth.client, berth.namespace, "viewer", { name: "viewer" })
     const { page, faults } = await signedIn("/jobs/job?tab=sessions", { key: viewer })
     await page.getByRole("link", { name: "Specification" }).waitFor()

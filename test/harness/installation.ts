@@ -163,8 +163,8 @@ export class Installation {
     return program
   }
 
-  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. */
-  async startReplica(port = 0): Promise<{ program: Program; url: string }> {
+  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. @param more other settings */
+  async startReplica(port = 0, more: Pick<Partial<FacadeConfig>, "sessions"> = {}): Promise<{ program: Program; url: string }> {
     const program = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
       systemNamespace: this.systemNamespace,
@@ -175,6 +175,7 @@ export class Installation {
       sessions: this.#sessions,
       ...this.#ofFacade,
       ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
+      ...more,
     })
     const { url } = await program.ready<{ url: string }>()
     await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)

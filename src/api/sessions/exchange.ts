@@ -27,6 +27,8 @@ export interface Exchange {
 export function exchange(passed: Exchange): void {
   const { req, res, options, headersOf, onError } = passed
   allowSeconds(req, BODY_SECONDS)
+  // Downloads and streams of events may take as long as the session.
+  req.socket.setTimeout(0)
   const outgoing = send(options, {
     onAnswer: (answer) => passAnswer(answer, res, headersOf),
     onError: (error, sent) => {

@@ -60,7 +60,7 @@ function OpenSessions({ job, sessions, reload }: OpenSessionsProps) {
     <section>
       <h2>Open sessions ({sessions.length})</h2>
       <TableFrame label="Open sessions">
-        <table>
+        <table class="cards">
           <thead>
             <tr>
               <th>Kind</th>
@@ -90,12 +90,14 @@ function Row({ job: { id }, of, reload }: Pick<OpenSessionsProps, "job" | "reloa
   }
   return (
     <tr>
-      <td title={session_id}>{kind}</td>
-      <td class="wrapping">
+      <td class="row-name" title={session_id}>
+        {kind}
+      </td>
+      <td class="wrapping" data-label="Opened by">
         {opened_by}
         {opened_by === me.value?.id && <span class="tag">you</span>}
       </td>
-      <td>
+      <td data-label="Since">
         <Time at={opened_at} isRelative />
       </td>
       <td>

@@ -58,8 +58,6 @@ export class PortSites {
 
   /** Handles a request to the host of a port. */
   readonly handle: RequestListener = (req, res) => {
-    // Downloads and streams of events may take as long as the session.
-    req.socket.setTimeout(0)
     const found = this.#find(req)
     if ("site" in found) return this.#serve(found.site, req, res)
     if (found.holder === undefined) return showPage(res, ENDED)
