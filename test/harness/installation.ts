@@ -164,7 +164,10 @@ export class Installation {
   }
 
   /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. @param more other settings */
-  async startReplica(port = 0, more: Pick<Partial<FacadeConfig>, "sessions"> = {}): Promise<{ program: Program; url: string }> {
+  async startReplica(
+    port = 0,
+    more: Pick<Partial<FacadeConfig>, "sessions"> = {},
+  ): Promise<{ program: Program; url: string }> {
     const program = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
       systemNamespace: this.systemNamespace,

@@ -1,5 +1,12 @@
 import { once } from "node:events"
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, request, type Server } from "node:http"
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+  type Server,
+  type ServerResponse,
+} from "node:http"
 import { type AddressInfo, connect } from "node:net"
 import { text } from "node:stream/consumers"
 import { afterAll, beforeAll, describe, expect, it } from "vitest"
@@ -54,6 +61,8 @@ describe("the port of a job as a site", () => {
   const replicas: { sites: PortSites; server: Server }[] = []
   const portOf = (server: Server): number => (server.address() as AddressInfo).port
   const closings: (() => void)[] = []
+  /** Connections on which the program has had a request. */
+  const used = new WeakSet<object>()
   /** Number of connections to the program. */
   let connections = 0
 
@@ -93,21 +102,28 @@ describe("the port of a job as a site", () => {
     return { sites, server }
   }
 
-  async function answer(req: IncomingMessage, res: import("node:http").ServerResponse): Promise<void> {
-    const { pathname } = new URL(req.url ?? "/", "http://job")
-    const local = `http://localhost:${portOf(job)}`
-    if (pathname === "/redirect") return void res.writeHead(302, { Location: `${local}/next?a=b` }).end()
-    if (pathname === "/away") return void res.writeHead(302, { Location: "https://elsewhere.example/" }).end()
-    if (pathname === "/cookies") {
+  /** Answers of the program by path. */
+  const answers: Record<string, (req: IncomingMessage, res: ServerResponse) => void> = {
+    "/redirect": (_req, res) => res.writeHead(302, { Location: `http://localhost:${portOf(job)}/next?a=b` }).end(),
+    "/away": (_req, res) => res.writeHead(302, { Location: "https://elsewhere.example/" }).end(),
+    "/cookies": (_req, res) => {
       const cookies = ["a=1; Domain=example.com; Path=/", "b=2; HttpOnly;domain=ports.example.com ; Secure"]
-      return void res.writeHead(200, { "Set-Cookie": cookies, Connection: "X-Own", "X-Own": "hop" }).end()
-    }
-    if (pathname === "/events")
-      return void res.writeHead(200, { "Content-Type": "text/event-stream" }).write("data: 1\n\n")
-    if (pathname === "/hang-up") return void req.socket.destroy()
+      res.writeHead(200, { "Set-Cookie": cookies, Connection: "X-Own", "X-Own": "hop" }).end()
+    },
+    "/events": (_req, res) => res.writeHead(200, { "Content-Type": "text/event-stream" }).write("data: 1\n\n"),
+    "/silent": (_req, res) => res.writeHead(200, { "Content-Type": "text/event-stream" }).flushHeaders(),
+    "/hang-up": (req) => req.socket.destroy(),
+  }
+
+  async function answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const { pathname } = new URL(req.url ?? "/", "http://job")
+    const isUsed = used.has(req.socket)
+    used.add(req.socket)
     const line = BROKEN[pathname] ?? ODD[pathname]
-    if (line !== undefined) return void req.socket.end(`${line}\r\nContent-Length: 2\r\n\r\nok`)
-    res.end(JSON.stringify({ headers: req.headers, method: req.method, url: req.url, body: await text(req) }))
+    if (pathname in answers) answers[pathname]?.(req, res)
+    else if (line !== undefined) req.socket.end(`${line}\r\nContent-Length: 2\r\n\r\nok`)
+    else if (pathname === "/stale" && isUsed) req.socket.destroy()
+    else res.end(JSON.stringify({ headers: req.headers, method: req.method, url: req.url, body: await text(req) }))
   }
 
   function start({ host, path = "/", method = "GET", headers = {}, body }: Sent, replica = 0) {
@@ -246,6 +262,10 @@ describe("the port of a job as a site", () => {
     const [stream] = (await once(events, "response")) as [IncomingMessage]
     expect(String((await once(stream, "data"))[0])).toBe("data: 1\n\n")
     events.destroy()
+    // A stream begins before its first event.
+    const silent = start({ host: site.host, path: "/silent", headers }, replica)
+    await once(silent, "response")
+    silent.destroy()
     const body = "y".repeat(3_000_000)
     const upload = { host: site.host, method: "DELETE", body, headers: { ...headers, "transfer-encoding": "chunked" } }
     expect(JSON.parse((await send(upload, replica)).body)).toMatchObject({ method: "DELETE", body })
@@ -273,7 +293,8 @@ describe("the port of a job as a site", () => {
     job.closeIdleConnections()
     expect([(await ask("/4")).status, connections]).toEqual([200, 2])
     await closed
-    expect([(await ask("/5", "POST")).status, connections]).toEqual([200, 3])
+    expect([(await ask("/stale")).status, connections]).toEqual([200, 3])
+    expect([(await ask("/stale", "POST")).status, connections]).toEqual([200, 4])
   })
 
   it("takes an answer whose status has other bytes than text", async () => {
