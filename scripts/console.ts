@@ -49,11 +49,14 @@ export async function buildConsole(folder: string): Promise<BuiltConsole> {
   const [script] = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint === ENTRY) ?? []
   const style = outputFiles.find(({ path }) => path.endsWith(".css"))?.path
   if (script === undefined || style === undefined) throw new Error(`${ENTRY} gave no script or no style sheet`)
+  const first = filesBehind(script, metafile)
+  // The browser then asks for them together with the script.
+  const preloads = [...first].map((name) => `  <link rel="modulepreload" href="${assetAt(name)}">\n  `)
   const index = (await readFile(join(ROOT, "src", "console", "index.html"), "utf8"))
     .replace("main.tsx", assetAt(script))
     .replace("style.css", assetAt(style))
+    .replace("</head>", `${preloads.slice(1).join("")}</head>`)
   await writeFile(join(folder, "index.html"), index)
-  const first = filesBehind(script, metafile)
   const isFirst = (path: string) => path === style || [...first].some((name) => path === join(ROOT, name))
   const compressed = { first: await sizeOf(Buffer.from(index)), later: 0 }
   for (const { path, contents } of outputFiles) compressed[isFirst(path) ? "first" : "later"] += await sizeOf(contents)
