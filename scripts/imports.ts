@@ -43,7 +43,7 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "api/main.ts": ["core", "clouds", "market", "accounts", "api", "options.ts"],
   agent: ["core/apis", "core/machines", "core/protocol", "core/reuse", "clouds/definition.ts", "clouds/definitions.ts"],
   client: ["core/apis/output.ts", "core/apis/rest-names.ts", "core/apis/trouble.ts"],
-  console: ["client"],
+  console: ["client", "core/apis/remote-command.ts"],
   cli: ["core/apis", "client", "smoke"],
   smoke: ["client/providers.ts"],
 }

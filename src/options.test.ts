@@ -130,6 +130,26 @@ describe("the console's client", () => {
   })
 })
 
+describe("the domain of ports", () => {
+  const FACADE = ["node", "berth", "facade", "--base-domain", "Berth.example.com"]
+  const given = (domain: string, ...more: string[]) => [...FACADE, "--session-domain", domain, ...more]
+
+  it.each(["ports.example.com", "ports.berth.example.com", "berth.example.org"])("may be %s", async (domain) => {
+    const { options } = await readInvocation(given(domain.toUpperCase(), "--sessions", "true"), "1.0.0")
+    expect(options).toMatchObject({ sessionDomain: domain })
+  })
+
+  it.each([
+    [given("ports.example.com"), /requires --sessions true/],
+    [given("berth.example.com", "--sessions", "true"), /give ports a domain of their own/],
+    [given("example.com", "--sessions", "true"), /give ports a domain of their own/],
+    [given("*.ports.example.com", "--sessions", "true"), /is not a domain: give one such as ports.example.com/],
+    [given("https://ports.example.com", "--sessions", "true"), /is not a domain/],
+  ])("%j is refused, with the reason", async (args, reason) => {
+    expect(await complaintAbout(args)).toMatch(reason)
+  })
+})
+
 describe("the issuers of workloads", () => {
   const FACADE = ["node", "berth", "facade"]
   const CI = { issuer: "https://ci.example.com", audience: "https://berth.example.com" }

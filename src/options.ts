@@ -11,6 +11,7 @@ import {
   absolute,
   certificates,
   count,
+  domain,
   futureTime,
   hours,
   httpsUrl,
@@ -420,6 +421,13 @@ const FACADE = {
     about: "false: the web console is not served at /console/ (default: true)",
     parse: trueOrFalse,
   },
+  sessionDomain: {
+    flag: "--session-domain <domain>",
+    env: "BERTH_SESSION_DOMAIN",
+    about:
+      "domain whose subdomains are ports of running jobs, for browsers (default: none): a wildcard name and certificate must lead here",
+    parse: domain,
+  },
   replicaHost: {
     flag: "--replica-host <address>",
     env: "BERTH_REPLICA_HOST",
@@ -668,6 +676,13 @@ function facadeOptions(values: ValuesOf<typeof FACADE>, refuse: Refuse): FacadeO
   }
   if (secretFile !== undefined && exchange !== "facade") {
     refuse("--oidc-console-secret-file requires --oidc-console-exchange facade: a browser can't keep the secret")
+  }
+  const { sessionDomain, baseDomain, sessions = false } = options
+  if (sessionDomain !== undefined && !sessions) refuse("--session-domain requires --sessions true")
+  if (sessionDomain !== undefined && `.${baseDomain.toLowerCase()}`.endsWith(`.${sessionDomain}`)) {
+    refuse(
+      `--session-domain ${sessionDomain} has --base-domain ${baseDomain} in it, where Berth answers: give ports a domain of their own, such as ports.${baseDomain}`,
+    )
   }
   if (issuer === undefined || audience === undefined) return options
   return {

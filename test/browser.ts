@@ -5,9 +5,10 @@ import { needing } from "./needing.ts"
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
 const executablePath = BROWSERS.find((path) => existsSync(path))
 
-export const browserNeeded = needing(
-  executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined,
-)
+/** Reason for which there is no browser; undefined if there is one. */
+export const browserMissing = executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined
+
+export const browserNeeded = needing(browserMissing)
 
 /** Chromium's sandbox needs a user other than root. */
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]

@@ -104,6 +104,7 @@ import { webhookRoutes, webhookTestRoutes } from "./resources/webhooks/routes.ts
 import { Webhooks } from "./resources/webhooks/webhooks.ts"
 import { type CallerLimits, whoAmIRoutes } from "./resources/whoami/routes.ts"
 import type { SessionHub } from "./sessions/hub.ts"
+import type { PortSites } from "./sessions/ports/sites.ts"
 import type { UploadStore } from "./uploads/store.ts"
 import type { UsageTails } from "./usage/tails.ts"
 
@@ -157,6 +158,8 @@ export interface FacadeDependencies {
   usage: Pick<UsageTails, "read">
   /** Sessions into running containers. Absent: this installation allows none. */
   sessions?: SessionHub | undefined
+  /** Ports of jobs that browsers reach. Absent: the installation has no domain for them. */
+  ports?: PortSites | undefined
   /** Seals the credentials of connections. */
   sealer: Sealer
   /** API of the agents, mounted at /agent/v1. It reads its own bodies. */
@@ -307,7 +310,7 @@ function projectRouter(dependencies: ProjectDependencies, addresses: ProjectAddr
   mount(router, adviceRoutes, guard, { jobsOf, ...lookups, advise: dependencies.advise })
   mount(router, idleRoutes, guard, idleParts(dependencies, mutexes.changes, ofJobs))
   mount(router, uploadRoutes, guard, uploadParts(settings, uploads))
-  mount(router, sessionRoutes, guard, { ...ofJobs, jobsOf, hub: dependencies.sessions })
+  mount(router, sessionRoutes, guard, { ...ofJobs, jobsOf, hub: dependencies.sessions, ports: dependencies.ports })
   mount(router, whoAmIRoutes, guard, { limits, version: settings.version })
   mount(router, resourceRoutes, discoveryGuard(guard, limits), { connectionsOf, discover: dependencies.discover })
   openApiRoute(router, settings, addresses)
@@ -416,10 +419,11 @@ function hostDomain({ baseDomain, projectHosts = true }: FacadeSettings): string
   return projectHosts ? baseDomain : undefined
 }
 
-function installationFacts({ settings, codeExchange }: FacadeDependencies): InstallationFacts {
+function installationFacts({ settings, codeExchange, ports }: FacadeDependencies): InstallationFacts {
   const { version, signIn, defaultProject } = settings
   const exchangesCodes = codeExchange !== undefined
-  return { version, signIn, baseDomain: hostDomain(settings), defaultProject, exchangesCodes }
+  const sessionDomain = ports?.domain
+  return { version, signIn, baseDomain: hostDomain(settings), defaultProject, exchangesCodes, sessionDomain }
 }
 
 /** Returns how people sign in to the console. */

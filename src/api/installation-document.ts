@@ -37,6 +37,8 @@ export interface InstallationFacts {
   defaultProject?: string | undefined
   /** True if the façade exchanges the codes of the console's sign-ins. */
   exchangesCodes: boolean
+  /** Undefined if browsers reach no ports of jobs. */
+  sessionDomain?: string | undefined
 }
 
 /**
@@ -44,7 +46,7 @@ export interface InstallationFacts {
  * no secret.
  */
 export function installationRouter(facts: InstallationFacts): Router {
-  const { version, signIn, baseDomain, defaultProject } = facts
+  const { version, signIn, baseDomain, defaultProject, sessionDomain } = facts
   const document = {
     version,
     issuer: signIn?.issuer ?? null,
@@ -54,6 +56,7 @@ export function installationRouter(facts: InstallationFacts): Router {
     project_host: baseDomain === undefined ? null : `{project}.${baseDomain}`,
     project_path: PROJECT_PATH.replace(":project", "{project}"),
     default_project: defaultProject ?? null,
+    session_domain: sessionDomain ?? null,
   }
   const router = Router({ caseSensitive: true })
   const route = router.route(DOCUMENT_PATH)

@@ -109,7 +109,7 @@ export async function startFacade(
   parts: FacadeParts,
   stop: AbortSignal,
 ): Promise<Running & { url: string }> {
-  const { systemNamespace, issuer, workloadIssuers } = options
+  const { systemNamespace, issuer, workloadIssuers, sessionDomain: domain } = options
   const { client, clouds, providers, offers, logger } = parts
   const clock = systemClock
   const ending = new AbortController()
@@ -122,14 +122,15 @@ export async function startFacade(
   const heartbeatTimes = new SharedHeartbeats(heartbeats, clock)
   const writer = heartbeatWriter(options, parts, { ...caches, heartbeatTimes })
   const usage = usageTails(options, parts, { ...caches, ...stores })
-  const sessions = new SessionService({ client, cache: sessionsCache, gateway: () => gateway.current, clock, logger })
+  const ofSessions = { client, cache: sessionsCache, domain, clock, logger }
+  const sessions = new SessionService({ ...ofSessions, gateway: () => gateway.current })
   const ofAgents = { ...caches, ...stores, credentialsOf, writer, usage, sessions: sessions.hub, shutdown: stop }
   const { gateway, installation, bootstrapKey } = agentGateway(options, parts, ofAgents)
   const metrics = createMetrics("facade")
   const health = healthOf(launches, gateway)
   const app = createFacade({
     ...{ client, caches: objects, launches: launches.store, statements: statements.store, heartbeatTimes },
-    ...{ ...stores, usage, sessions: sessions.hub, sealer, gateway: gateway.handle, health, metrics },
+    ...{ ...stores, usage, sealer, gateway: gateway.handle, health, metrics },
     tokens: issuer && new TokenVerifier({ issuers: [issuer], clock }),
     workloads: workloadIssuers && new WorkloadVerifier({ issuers: workloadIssuers, clock }),
     identity: parts.identity,
@@ -143,12 +144,12 @@ export async function startFacade(
     consoleFolder: consoleFolderOf(options, parts),
     codeExchange: codeExchangeOf(options),
     settings: { ...options, clouds, version: packageVersion(), signIn: signInOf(options) },
-    ...{ logger, clock, shutdown: stop },
+    ...{ sessions: sessions.hub, ports: sessions.ports, logger, clock, shutdown: stop },
   })
   measureClient(metrics, client, ending.signal)
   measureCaches(metrics, Object.values(caches))
   const operations = await serveOperations(options, health, metrics)
-  const server = serverOf(app, gateway, metrics)
+  const server = serverOf(app, gateway, metrics, sessions)
   sessions.listenOn(server)
   const url = await listen(server, options)
   sessions.setAddress(url, options.replicaHost)
@@ -361,7 +362,7 @@ type GatewaySources = Pick<Caches, "launches" | "machines" | "connections"> &
   }
 
 /** Constructs the server. Reports of VMs don't pass the app. */
-function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry): Server {
+function serverOf(app: RequestListener, gateway: AwaitedGateway, metrics: Registry, sessions: SessionService): Server {
   const onAnswer = answerObserver(metrics, { method: "POST", route: REPORT_ROUTE, status: "200" })
-  return createHttpServer(withReports(app, { gateway: () => gateway.current, onAnswer }))
+  return createHttpServer(sessions.apart(withReports(app, { gateway: () => gateway.current, onAnswer })))
 }

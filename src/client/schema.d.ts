@@ -4917,6 +4917,8 @@ export interface components {
             path: string;
             /** @description Secret of this session. It is shown once. */
             token: string;
+            /** @description Link that opens the port in a browser. It works once. Null: the session is a command, or the installation has no domain for ports. */
+            url: string | null;
             /** @description Seconds without a byte after which it ends. */
             idle_seconds: number;
             /** @description Seconds after which it ends at the latest. */
@@ -9166,6 +9168,7 @@ export interface operations {
                      *       "opened_at": "2026-11-01T12:00:00Z",
                      *       "path": "/1/jobs/train-4kzrd9wb/sessions/0f6b3c1e-7d2a-4a52-9f6e-2f8f3f0a9c11",
                      *       "token": "shown-once",
+                     *       "url": null,
                      *       "idle_seconds": 900,
                      *       "max_seconds": 3600
                      *     }

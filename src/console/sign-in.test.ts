@@ -26,7 +26,14 @@ describe("the token for Berth", () => {
 })
 
 describe("the client of the console", () => {
-  const facts = { version: "1", issuer: "https://i.test", client_id: "cli", audience: "berth", default_project: null }
+  const facts = {
+    version: "1",
+    issuer: "https://i.test",
+    client_id: "cli",
+    audience: "berth",
+    default_project: null,
+    session_domain: null,
+  }
   const ofConsole = { client_id: "console", audience: "web", scope: "openid", exchange: "facade" } as const
   it("is the installation's own", () => {
     const { client_id: clientId, ...rest } = ofConsole

@@ -17,6 +17,8 @@ export interface Installation {
   /** Client of the console; null without sign-in. */
   console: { client_id: string; audience: string; scope: string; exchange: "browser" | "facade" } | null
   default_project: string | null
+  /** Domain of the ports of jobs; null: browsers reach none. */
+  session_domain: string | null
 }
 
 /** Path of the console on its host. */

@@ -1,2 +1,5 @@
-/** Style sheets, which esbuild bundles. */
-declare module "*.css" {}
+/** Style sheets, which esbuild bundles: as text where an import has the attribute `type: "text"`. */
+declare module "*.css" {
+  const text: string
+  export default text
+}

@@ -131,6 +131,12 @@ export const proxies = parser<string | number>(
 
 const HOST = /^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/
 
+/** Parses a domain, in lower case. */
+export const domain = parser("is not a domain: give one such as ports.example.com", (text) => {
+  const name = text.toLowerCase()
+  return HOST.test(name) && !name.startsWith("*") ? name : undefined
+})
+
 const privateReceiver = parser(
   "is neither a host, a domain such as *.corp.example.com nor a network such as 10.0.0.0/8",
   (target) => (isAddress(target) || HOST.test(target) ? target : undefined),

@@ -226,20 +226,20 @@ describe("a session's connections", () => {
     expect(await knock(url, {})).toBe(401)
     expect(await knock(url, { headers })).toBe(401)
     for (const token of [
-      other.token,
-      foreign.token,
-      ended.token,
+      other.token.text,
+      foreign.token.text,
+      ended.token.text,
       bearer,
       "",
-      session.token.slice(1),
-      `${session.token}A`,
+      session.token.text.slice(1),
+      `${session.token.text}A`,
     ])
       expect([token, await knock(url, { protocols: [`berth.session.${token || "x"}`] })]).toEqual([token, 401])
     expect(await asClient(replica, ended)).toBe(404)
     // A person's token at the agent's path.
     const agents = `${replica.url}/agent/v1/launches/${launch.metadata.name}/sessions/${session.facts.id}`
     for (const path of [agents, `${agents}/streams/1`])
-      for (const authorization of [`Bearer ${session.token}`, "Bearer ", `Basic ${bearer}`, bearer])
+      for (const authorization of [`Bearer ${session.token.text}`, "Bearer ", `Basic ${bearer}`, bearer])
         expect(await knock(path, { headers: { Authorization: authorization } })).toBe(401)
     const client = await accepted(asClient(replica, session))
     await worksFor(session, client)
@@ -276,7 +276,7 @@ describe("a session's connections", () => {
       `GET ${clientPath(session)} HTTP/1.0`,
       ...["Connection: Upgrade", "Upgrade: websocket", "Origin: null", "Sec-WebSocket-Version: 13"],
       `Sec-WebSocket-Key: ${Buffer.alloc(16).toString("base64")}`,
-      `Sec-WebSocket-Protocol: v5.channel.k8s.io, berth.session.${session.token}`,
+      `Sec-WebSocket-Protocol: v5.channel.k8s.io, berth.session.${session.token.text}`,
     ]
     socket.write(`${head.join("\r\n")}\r\n\r\n`)
     const [answer] = (await once(socket, "data")) as [Buffer]

@@ -207,6 +207,11 @@ describe("the chart", () => {
     const without = await hosts({ facade: { projectHosts: false } })
     expect(without).not.toContain("*.berth.example.com")
     expect(without).toContain(JSON.stringify({ name: "BERTH_PROJECT_HOSTS", value: "false" }))
+    expect(without).not.toContain("BERTH_SESSION_DOMAIN")
+    const ports = await hosts({ facade: { sessions: { enabled: true, domain: "ports.example.com" } } })
+    expect(ports).toContain(JSON.stringify({ name: "BERTH_SESSION_DOMAIN", value: "ports.example.com" }))
+    // Of the Ingress, its certificate and the HTTPRoute.
+    expect(ports.split('"*.ports.example.com"').length - 1).toBeGreaterThanOrEqual(3)
   })
 
   it.each<[string, object, RegExp]>([

@@ -399,9 +399,10 @@ async function runningJobs(sample: SampleProject): Promise<void> {
     status: {
       phase: "running",
       vm: { state: "running", id: "3411899231", ipAddress: "192.0.2.17", createTime: minutesAgo(-1.2) },
-      agent: agentOf({ registrationTime: minutesAgo(-3), startTime: minutesAgo(-4) }),
+      agent: agentOf({ registrationTime: minutesAgo(-3), startTime: minutesAgo(-4), abilities: ["sessions"] }),
     },
   })
+  await made(sample.call, "/1/jobs/fine-tune/sessions", { port: 6006 })
   await writeLog(sample, id, sampleLog(60))
   await writeUsage(sample, id)
   await job(

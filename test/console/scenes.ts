@@ -21,6 +21,7 @@ export const PAGES: readonly Scene[] = [
   page("job-story", "/jobs/fine-tune?tab=story", "Offers that the cloud refused"),
   page("job-use", "/jobs/fine-tune?tab=usage", "GPU memory: at most"),
   page("job-spec", "/jobs/fine-tune?tab=spec", "ghcr.io/acme/train:3.2"),
+  page("job-sessions", "/jobs/fine-tune?tab=sessions", "Open sessions"),
   page("new-job", "/new?from=fine-tune", "Its price per hour"),
   page("cronjobs", "/cronjobs", "nightly-train"),
   page("cronjob", "/cronjobs/nightly-train", "Next ticks"),
@@ -57,6 +58,15 @@ export const STATES: readonly Scene[] = [
       await of.getByRole("checkbox", { name: "Cancel these 2 too" }).waitFor()
     },
   },
+  {
+    ...page("job-terminal-refused", "/jobs/fine-tune?tab=sessions", "Open sessions"),
+    prepare: async (of) => {
+      await of.getByLabel("Command", { exact: true }).fill("x".repeat(5000))
+      await press("Open the terminal")(of)
+      await of.getByText("command[0]").waitFor()
+    },
+  },
+  page("job-sessions-waiting", "/jobs/convert-images?tab=sessions", "needs a running container"),
   page("job-order", "/jobs/evaluate?tab=spec", "success needed"),
   {
     ...page("jobs-cancel", "/jobs?label=team%3Dspeech", "sweep-1"),

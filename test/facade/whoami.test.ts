@@ -100,6 +100,7 @@ describe("/.well-known/berth", () => {
       project_host: `{project}.${BASE_DOMAIN}`,
       project_path: "/projects/{project}/1",
       default_project: null,
+      session_domain: null,
     })
     expect((await call("/.well-known/berth", { key: "", method: "POST", host: BASE_DOMAIN })).status).toBe(405)
   })

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { toJob } from "../../src/api/resources/jobs/submission.ts"
-import type { StoredJob } from "../../src/core/apis/job.ts"
 import { timestamp } from "../../src/core/apis/clock.ts"
+import type { StoredJob } from "../../src/core/apis/job.ts"
 import { type Finish, type FinishCause, isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
 import { ensureInstallation, readInstallation } from "../../src/core/identity/installation.ts"

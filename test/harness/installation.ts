@@ -10,6 +10,7 @@ import { whenReady } from "../../dev/rest.ts"
 import { connect } from "../../src/connect.ts"
 import { isBound } from "../../src/core/apis/apikey.ts"
 import { systemClock } from "../../src/core/apis/clock.ts"
+import { defined } from "../../src/core/apis/defined.ts"
 import { isTerminal, type JobPhase, type JobSpec, type StoredJob } from "../../src/core/apis/job.ts"
 import type { StoredLaunch } from "../../src/core/apis/launch.ts"
 import { API_VERSION } from "../../src/core/apis/meta.ts"
@@ -44,6 +45,10 @@ export interface InstallationOptions {
   logs?: FacadeConfig["logs"]
   /** True: developers may open sessions into running containers. */
   sessions?: boolean
+  /** Domain of the ports of jobs. Default: none. */
+  sessionDomain?: string
+  /** Folder of a built web console. Default: none is served. */
+  consoleFolder?: string
   /** Issuers whose tokens keys may trust. Default: none. */
   workloadIssuers?: FacadeConfig["workloadIssuers"]
 }
@@ -80,6 +85,7 @@ export class Installation {
   readonly #kubeconfig: string
   readonly #logs: FacadeConfig["logs"]
   readonly #sessions: boolean
+  readonly #ofFacade: Pick<FacadeConfig, "sessionDomain" | "consoleFolder">
   readonly #workloadIssuers: FacadeConfig["workloadIssuers"]
   readonly #watching = new AbortController()
   #loops: Promise<void>[] = []
@@ -102,13 +108,14 @@ export class Installation {
   }
 
   private constructor(options: InstallationOptions, folder: string) {
-    const { name, kubeconfig, runtime, logs, sessions = false, workloadIssuers } = options
+    const { name, kubeconfig, runtime, logs, sessions = false, sessionDomain, consoleFolder, workloadIssuers } = options
     this.namespace = `${name}-${randomBytes(4).toString("hex")}`
     this.systemNamespace = `${this.namespace}-system`
     this.folder = folder
     this.runtime = runtime
     this.#kubeconfig = kubeconfig
     this.#sessions = sessions
+    this.#ofFacade = defined({ sessionDomain, consoleFolder })
     this.#logs = logs ?? { logsDir: join(folder, "logs") }
     this.#workloadIssuers = workloadIssuers
     this.client = connect({ kubeconfig })
@@ -156,8 +163,11 @@ export class Installation {
     return program
   }
 
-  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. */
-  async startReplica(port = 0): Promise<{ program: Program; url: string }> {
+  /** Starts another replica of the façade, at a port of its own. Resolves when it is ready. @param more other settings */
+  async startReplica(
+    port = 0,
+    more: Pick<Partial<FacadeConfig>, "sessions"> = {},
+  ): Promise<{ program: Program; url: string }> {
     const program = this.#start<FacadeConfig>("facade", {
       kubeconfig: this.#kubeconfig,
       systemNamespace: this.systemNamespace,
@@ -166,7 +176,9 @@ export class Installation {
       project: this.namespace,
       logs: this.#logs,
       sessions: this.#sessions,
+      ...this.#ofFacade,
       ...(this.#workloadIssuers && { workloadIssuers: this.#workloadIssuers }),
+      ...more,
     })
     const { url } = await program.ready<{ url: string }>()
     await whenReady(url, PATIENCE_SECONDS, new AbortController().signal)

@@ -3,11 +3,11 @@ import { afterAll, beforeAll, expect } from "vitest"
 import { docker } from "../agent/images.ts"
 import { start } from "../cli/command.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { Balancer } from "../harness/balancer.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { eventually } from "../harness/eventually.ts"
 import { Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
-import { Balancer } from "./balancer.ts"
 import { jupyterPython, Kernel, pythonImage } from "./jupyter.ts"
 
 const runtime = await containerRuntime()

@@ -155,7 +155,7 @@ export function clientPath({ facts }: Session): string {
 
 /** Connects as the person of a session. */
 export function asClient(replica: TestGateway, session: Session, more: object = {}): Promise<End | number> {
-  return knock(replica.url + clientPath(session), { protocols: [`berth.session.${session.token}`], ...more })
+  return knock(replica.url + clientPath(session), { protocols: [`berth.session.${session.token.text}`], ...more })
 }
 
 /** Connects as the agent of a Launch, or as one who has its bearer token. The first message is the challenge. */

@@ -10,11 +10,11 @@ import { run, start } from "../cli/command.ts"
 import { onTerminal } from "../cli/pty.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { makeKey } from "../harness/api-keys.ts"
+import { Balancer } from "../harness/balancer.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { eventually } from "../harness/eventually.ts"
 import { GATE_WAIT, Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
-import { Balancer } from "./balancer.ts"
 
 const runtime = await containerRuntime()
 const engineNeeded = needing(runtime.name === "docker" ? undefined : "no Docker engine answers")

@@ -79,12 +79,17 @@ class ScenarioRun {
     for (const { life } of this.#operators) life.resume()
     const end = this.#fixture.clock.ahead + AFTER_SECONDS
     const isClean = async () => (await this.#fixture.alive()).length === 0 && (await this.#areSettled())
-    if (!(await this.#until(async () => this.#fixture.clock.ahead >= end || (await isClean())))) this.#breach("stuck: VMs")
+    if (!(await this.#until(async () => this.#fixture.clock.ahead >= end || (await isClean()))))
+      this.#breach("stuck: VMs")
     await this.#compare()
   }
 
   result(): Ran {
-    const breaches = [...this.#breaches, ...this.#fixture.violations.map(({ what }) => what), ...this.#clouds.violations()]
+    const breaches = [
+      ...this.#breaches,
+      ...this.#fixture.violations.map(({ what }) => what),
+      ...this.#clouds.violations(),
+    ]
     const situation = this.#jobs.map(({ metadata, status }) => `${metadata.name}: ${JSON.stringify(status)}`)
     return {
       breaches,
@@ -174,14 +179,26 @@ class ScenarioRun {
     const { offer, run } = launch.spec
     const seconds = run.debug?.keepSeconds
     const keptUntil =
-      seconds === undefined ? {} : { keptUntil: new Date(this.#fixture.clock.now().getTime() + seconds * 1000).toISOString() }
+      seconds === undefined
+        ? {}
+        : { keptUntil: new Date(this.#fixture.clock.now().getTime() + seconds * 1000).toISOString() }
     if (outcome === "ok") return await this.#fixture.succeed(name)
     if (outcome === "fail")
       return await this.#fixture.finish(name, { reason: "ContainerFailed", exitCode: 1, ...keptUntil })
     if (outcome === "oom")
-      return await this.#fixture.finish(name, { reason: "ContainerFailed", cause: "OutOfMemory", exitCode: 137, ...keptUntil })
+      return await this.#fixture.finish(name, {
+        reason: "ContainerFailed",
+        cause: "OutOfMemory",
+        exitCode: 137,
+        ...keptUntil,
+      })
     if (outcome === "idle")
-      return await this.#fixture.finish(name, { reason: "DeadlineExceeded", cause: "Idle", exitCode: 143, ...keptUntil })
+      return await this.#fixture.finish(name, {
+        reason: "DeadlineExceeded",
+        cause: "Idle",
+        exitCode: 143,
+        ...keptUntil,
+      })
     this.#fixture.lostVm(name)
     const vmId = launch.status?.vm?.id ?? ""
     if (offer.cloud === "own") this.#clouds.hosts.cutOff(name)
@@ -208,7 +225,8 @@ class ScenarioRun {
 
   /** A container may start only after all that its job waits for. */
   #checkOrder(job: string): void {
-    for (const { job: name, outcome = "succeeded" } of this.#scenario.jobs.find((one) => one.name === job)?.spec.after ?? []) {
+    for (const { job: name, outcome = "succeeded" } of this.#scenario.jobs.find((one) => one.name === job)?.spec
+      .after ?? []) {
       const phase = this.#jobs.find(({ metadata }) => metadata.name === name)?.status?.phase
       const isMet = isTerminal(phase) && (outcome === "ended" || phase === outcome)
       if (!isMet) this.#breach(`${job} runs, and ${name} is ${phase}, not ${outcome}`)
@@ -222,7 +240,11 @@ class ScenarioRun {
     const expected = jobs.length + (array?.spec.size ?? 0)
     const stored = array && (await client.get(JOB_ARRAYS, { namespace, name: array.name }))
     const isArrayOver = stored === undefined || isTerminal(stored.status?.phase as never)
-    return isArrayOver && items.length >= Math.min(expected, jobs.length) && items.every(({ status }) => isTerminal(status?.phase))
+    return (
+      isArrayOver &&
+      items.length >= Math.min(expected, jobs.length) &&
+      items.every(({ status }) => isTerminal(status?.phase))
+    )
   }
 
   async #areSettled(): Promise<boolean> {
@@ -251,7 +273,12 @@ class ScenarioRun {
       const chain = launches.filter((launch) => vmNameOf(launch) === vm)
       const usd = chain.reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
       if (Math.abs(usd - billed) < 0.0003) return []
-      const told = chain.map(({ spec, status }) => [spec.job.name, status?.vm, status?.loss, status?.agent?.finish?.reason])
+      const told = chain.map(({ spec, status }) => [
+        spec.job.name,
+        status?.vm,
+        status?.loss,
+        status?.agent?.finish?.reason,
+      ])
       return [`the VM of ${vm} was billed ${billed} USD, and its Launches cost ${usd}: ${JSON.stringify(told)}`]
     })
   }
@@ -262,7 +289,8 @@ class ScenarioRun {
     if (this.#cancelled.has(name) && status?.phase === "cancelled") return
     const dependency = this.#unmet(name)
     if (dependency !== undefined) {
-      if (status?.reason !== "DependencyFailed" || runs > 0) this.#breach(`${name} is ${status?.reason}, and ${dependency}`)
+      if (status?.reason !== "DependencyFailed" || runs > 0)
+        this.#breach(`${name} is ${status?.reason}, and ${dependency}`)
       return
     }
     const expected = expectedEnd(spec, this.#outcomesOf(name))

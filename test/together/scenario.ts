@@ -57,15 +57,23 @@ export function scenarioOf(seed: number): Scenario {
     const all: Outcome[] = ["ok", "ok", "fail", "oom", "idle", "lost", ...(isSpot ? (["preempted"] as const) : [])]
     return Array.from({ length: upTo(4) }, () => one(all)).concat(some(0.7) ? "ok" : "fail")
   }
-  const specOf = (): Partial<JobSpec> => {
+  const placeOf = (): Partial<JobSpec> => {
     const isOwn = machines > 0 && some(0.25)
-    const isSpot = !isOwn && some(0.35)
+    const isAway = machines > 0 && !isOwn && some(0.5)
+    return {
+      ...(!isOwn && some(0.35) && { provisioning: "spot" }),
+      ...(isOwn && { cloud: ["own"] }),
+      ...(isAway && { cloud: ["sim"] }),
+      ...(!isOwn && some(0.15) && { resources: { gpu: { model: "L4", count: 1 } } }),
+    }
+  }
+  const specOf = (): Partial<JobSpec> => {
     const group = one(Object.keys(GROUPS) as (keyof typeof GROUPS)[])
     return {
-      ...(isSpot && { provisioning: "spot" }),
-      ...(isOwn ? { cloud: ["own"] } : machines > 0 && some(0.5) ? { cloud: ["sim"] } : {}),
-      ...(some(0.15) && !isOwn && { resources: { gpu: { model: "L4", count: 1 } } }),
-      ...(some(0.4) && { retryRules: [one(RULES)].map((rule) => (rule.action === "newVm" ? { ...rule, limit: upTo(2) } : rule)) }),
+      ...placeOf(),
+      ...(some(0.4) && {
+        retryRules: [one(RULES)].map((rule) => (rule.action === "newVm" ? { ...rule, limit: upTo(2) } : rule)),
+      }),
       ...(some(0.4) && { reuse: { idleSeconds: 300 } }),
       ...(some(0.35) && { debug: { keepSeconds: 60 + Math.floor(random() * 600) } }),
       ...(some(0.25) && { maxLostVms: Math.floor(random() * 2) }),
@@ -139,26 +147,26 @@ export interface ExpectedEnd {
 const LOST_VMS = 2
 
 /** Returns how a job ends that no one cancels, and that starts. */
-export function expectedEnd({ retryRules = [], maxLostVms = LOST_VMS }: Partial<JobSpec>, outcomes: readonly Outcome[]): ExpectedEnd {
+export function expectedEnd(spec: Partial<JobSpec>, outcomes: readonly Outcome[]): ExpectedEnd {
+  const { maxLostVms = LOST_VMS } = spec
   let [lost, byRule] = [0, 0]
   for (let runs = 1; ; runs++) {
     const outcome = outcomes[Math.min(runs, outcomes.length) - 1] ?? "ok"
-    if (outcome === "ok") return { phase: "succeeded", reason: "Succeeded", runs }
     // A VM that the cloud takes back counts for nothing: there is no maxPreemptions.
     if (outcome === "preempted") continue
-    if (outcome === "lost") {
-      lost++
-      if (lost > maxLostVms) return { phase: "failed", reason: "VMLost", runs }
-      continue
-    }
+    if (outcome === "ok") return { phase: "succeeded", reason: "Succeeded", runs }
     // A rule matches no timeout, and an idle limit ends a run as one.
     if (outcome === "idle") return { phase: "failed", reason: "Idle", runs }
-    const isOom = outcome === "oom"
-    // `ContainerFailed` includes `OutOfMemory`; a rule without reasons matches every failure.
-    const rule = retryRules.find(({ reasons }) =>
-      reasons === undefined ? true : reasons.includes("ContainerFailed") || (isOom && reasons.includes("OutOfMemory")),
-    )
-    if (rule?.action !== "newVm" || byRule >= (rule.limit ?? 3)) return { phase: "failed", reason: "ContainerFailed", runs }
-    byRule++
+    if (outcome === "lost" && ++lost > maxLostVms) return { phase: "failed", reason: "VMLost", runs }
+    if (outcome !== "lost" && byRule++ >= newVmsFor(spec, outcome))
+      return { phase: "failed", reason: "ContainerFailed", runs }
   }
+}
+
+/** Returns how many new VMs the rules give a job for a failed container. Each scenario has one rule at most. */
+function newVmsFor({ retryRules = [] }: Partial<JobSpec>, outcome: "fail" | "oom"): number {
+  // `ContainerFailed` includes `OutOfMemory`; a rule without reasons matches every failure.
+  const names = outcome === "oom" ? ["ContainerFailed", "OutOfMemory"] : ["ContainerFailed"]
+  const rule = retryRules.find(({ reasons }) => reasons?.some((one) => names.includes(one)) ?? true)
+  return rule?.action === "newVm" ? (rule.limit ?? 3) : 0
 }

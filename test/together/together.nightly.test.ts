@@ -1,7 +1,7 @@
 import { expect, it } from "vitest"
+import { installBase } from "../../dev/base.ts"
 import { connect } from "../../src/connect.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
-import { installBase } from "../../dev/base.ts"
 import { kubeconfigPath } from "../control-plane.ts"
 import { type Ran, runScenario } from "./run.ts"
 import { scenarioOf } from "./scenario.ts"

@@ -1,5 +1,5 @@
-import type { Offer } from "../../src/core/apis/offer.ts"
 import { roundUsd } from "../../src/core/apis/money.ts"
+import type { Offer } from "../../src/core/apis/offer.ts"
 import type { CloudFixture, OpenCloudFixture } from "../faults/crash-clouds.ts"
 import { OwnHosts } from "../faults/own-hosts.ts"
 import { offerOf } from "../harness/builders.ts"
@@ -71,7 +71,10 @@ export function vmBills({ vms }: SimCloud): Map<string, number> {
   const bills = vms.map(({ vm, spec }) => {
     const { hourlyPriceUsd = 0, minimumBilledSeconds = 0 } = spec?.offer ?? {}
     const end = vm.terminationTime === undefined ? Number.NaN : Date.parse(vm.terminationTime)
-    const seconds = Math.max(minimumBilledSeconds, Math.floor(end / 1000) - Math.floor(Date.parse(vm.createTime) / 1000))
+    const seconds = Math.max(
+      minimumBilledSeconds,
+      Math.floor(end / 1000) - Math.floor(Date.parse(vm.createTime) / 1000),
+    )
     return [vm.launch, (seconds * hourlyPriceUsd) / 3600] as const
   })
   return new Map(bills)

@@ -16,9 +16,6 @@ export const SESSION_SECONDS = 3600
 /** Time without a byte after which a session ends, seconds. */
 export const IDLE_SECONDS = 900
 
-/** Largest number of sessions of a job at a time. */
-export const MOST_SESSIONS = 4
-
 const RENEW_SECONDS = 5
 
 /** Interval at which this replica looks for sessions of replicas that have ended, seconds. */

@@ -25,6 +25,8 @@ export interface SessionFacts {
   kind: "exec" | number
   /** RFC 3339. */
   since: string
+  /** Part of the host at which browsers reach the port. Absent: they don't. */
+  label?: string
 }
 
 /** Options of the reflector of the sessions' Leases. */
@@ -34,6 +36,7 @@ export const SESSIONS_CACHE: Pick<ReflectorOptions<Lease>, "resource" | "labelSe
   indexes: {
     launch: (lease) => indexed(sessionIn(lease)?.launch),
     job: (lease) => indexed(sessionIn(lease)?.job),
+    label: (lease) => indexed(sessionIn(lease)?.label),
   },
 }
 
@@ -131,6 +134,15 @@ export class SessionLeases {
   /** Returns the URL of the replica that holds a session; undefined if none does. */
   holderOf(id: string): string | undefined {
     const lease = this.#options.cache.store.get({ namespace: IDENTITIES_NAMESPACE, name: leaseName(id) })
+    return this.#holderIn(lease)
+  }
+
+  /** Returns the URL of the replica that holds the session with this label of a host; undefined if none does. */
+  holderOfLabel(label: string): string | undefined {
+    return this.#holderIn(this.#options.cache.store.byIndex("label", label)[0])
+  }
+
+  #holderIn(lease: Lease | undefined): string | undefined {
     return lease === undefined || this.#isOver(lease) ? undefined : lease.spec.holderIdentity
   }
 

@@ -1,4 +1,4 @@
-import type { Server } from "node:http"
+import type { RequestListener, Server } from "node:http"
 import { hostname } from "node:os"
 import type { Clock } from "../../core/apis/clock.ts"
 import type { KubeClient } from "../../core/kube/client.ts"
@@ -7,14 +7,18 @@ import type { Lease } from "../../core/kube/lease.ts"
 import type { Reflector } from "../../core/kube/reflector.ts"
 import type { Logger } from "../../core/telemetry/logger.ts"
 import type { Gateway } from "../gateway/gateway.ts"
+import { Forwarder } from "./forward.ts"
 import { SessionHub } from "./hub.ts"
 import { SessionLeases } from "./lease.ts"
+import { PortSites } from "./ports/sites.ts"
 import { Upgrades } from "./upgrades.ts"
 
 export interface SessionServiceOptions {
   client: KubeClient
   /** Leases of sessions. Undefined: the installation allows no sessions. */
   cache: Reflector<Lease> | undefined
+  /** Domain whose subdomains are ports of jobs. Absent: browsers reach none. */
+  domain?: string | undefined
   /** Returns the gateway; undefined while it can't take messages. */
   gateway: () => Gateway | undefined
   clock: Clock
@@ -26,15 +30,27 @@ export class SessionService {
   readonly #leases: SessionLeases | undefined
   readonly #upgrades: Upgrades | undefined
   readonly #recorder: EventRecorder | undefined
+  readonly #forwarder = new Forwarder()
   /** Undefined: the installation allows no sessions. */
   readonly hub: SessionHub | undefined
+  /** Undefined: browsers reach no ports. */
+  readonly ports: PortSites | undefined
 
-  constructor({ client, cache, gateway, clock, logger }: SessionServiceOptions) {
+  constructor({ client, cache, domain, gateway, clock, logger }: SessionServiceOptions) {
     if (cache === undefined) return
     this.#leases = new SessionLeases({ client, cache, clock })
     this.#recorder = new EventRecorder({ client, component: "berth-facade", instance: hostname(), clock, logger })
     this.hub = new SessionHub({ leases: this.#leases, recorder: this.#recorder, clock, logger })
-    this.#upgrades = new Upgrades({ hub: this.hub, leases: this.#leases, gateway, clock, logger })
+    const shared = { leases: this.#leases, forwarder: this.#forwarder }
+    this.ports = domain === undefined ? undefined : new PortSites({ domain, ...shared })
+    this.#upgrades = new Upgrades({ hub: this.hub, ports: this.ports, gateway, clock, logger, ...shared })
+  }
+
+  /** Returns a listener that keeps the hosts of ports apart: what they are asked for never reaches the other listener. */
+  apart(listener: RequestListener): RequestListener {
+    const { ports } = this
+    if (ports === undefined) return listener
+    return (req, res) => (ports.has(req) ? ports.handle(req, res) : listener(req, res))
   }
 
   /** Takes the WebSockets of a server. Call it before the server listens. */
@@ -58,5 +74,6 @@ export class SessionService {
   close(): void {
     this.hub?.close()
     this.#upgrades?.close()
+    this.#forwarder.close()
   }
 }

@@ -1,11 +1,13 @@
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto"
+import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
-import { NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
+import { frameOf, NORMAL_CLOSURE } from "../../core/apis/remote-command.ts"
 import type { SessionTarget, StreamOrder } from "../../core/protocol/sessions.ts"
 import { hold } from "./hold.ts"
 import type { SessionFacts } from "./lease.ts"
-import { closeSocket, relay } from "./relay.ts"
+import { portStream, StreamBroken } from "./port-stream.ts"
+import { type Counted, closeSocket, relay } from "./relay.ts"
+import { Token } from "./token.ts"
 
 /** Time in which the agent must have opened a stream, seconds. It learns of a session by its next report. */
 export const JOIN_SECONDS = 75
@@ -29,27 +31,32 @@ export interface SessionOptions {
   clock: Clock
 }
 
+/** Client of a stream. */
+interface Client {
+  /** Joins it with the agent's socket. */
+  join: (agent: WebSocket) => void
+  refuse: (code: number, reason: string) => void
+}
+
 /** Stream whose client waits for the agent. */
-interface Waiting {
-  client: WebSocket
+interface Waiting extends Client {
   order: StreamOrder
   cancel: () => void
-  /** Gives what the client has sent so far to its reader. */
-  release: () => void
 }
 
 /** A session that this replica holds: it joins each client's socket with one of the agent. */
 export class Session {
   readonly facts: SessionFacts
-  /** Secret of the clients. Only its hash is kept. */
-  readonly token = randomBytes(32).toString("base64url")
-  readonly #tokenHash = hashOf(this.token)
+  /** Secret of the clients. */
+  readonly token = new Token()
   readonly #target: SessionTarget
   readonly #clock: Clock
   #agent: WebSocket | undefined
   #streams = 0
   readonly #waiting = new Map<number, Waiting>()
   readonly #sockets = new Set<WebSocket>()
+  /** Agent's sockets of the streams that have a client. */
+  readonly #joined = new Set<WebSocket>()
   readonly #ended = Promise.withResolvers<string>()
   #reason: string | undefined
   /** Reason of the first close of a command's two sockets. */
@@ -81,26 +88,50 @@ export class Session {
     return this.#clock.monotonic() - this.#usedAt
   }
 
-  admits(token: string): boolean {
-    return timingSafeEqual(hashOf(token), this.#tokenHash)
-  }
-
   /** Returns why no further client may connect now; undefined if one may. */
   whyFull(): string | undefined {
     const most = this.#target.exec === undefined ? MOST_STREAMS : 1
-    const open = this.#waiting.size + this.#sockets.size / 2
+    const open = this.#waiting.size + this.#joined.size
     return open < most ? undefined : `the session has ${most} of ${most} streams`
   }
 
   /** Takes a client's socket, and orders its stream from the agent. */
   addClient(client: WebSocket): void {
-    const order = { stream: ++this.#streams, target: this.#target }
     client.on("error", () => undefined)
+    const release = hold(client)
+    const stream = this.#order({
+      join: (agent) => {
+        this.#keep(client, () => PERSON_LEFT)
+        relay(client, agent, (bytes) => this.#count(bytes))
+        // As in Kubernetes, an empty message says that the other end is there.
+        client.send(frameOf("stdout", ""))
+        release()
+      },
+      refuse: (code, reason) => closeSocket(client, code, reason),
+    })
+    client.once("close", () => this.#giveUp(stream, CLOSES.done, PERSON_LEFT))
+  }
+
+  /** Orders a stream of a port for this replica itself. @throws StreamBroken */
+  connect(): Promise<Duplex> {
+    const full = this.whyFull()
+    if (full !== undefined || this.#reason !== undefined) throw new StreamBroken(full ?? "the session has ended")
+    return new Promise((resolve, reject) => {
+      this.#order({
+        join: (agent) => resolve(portStream(agent, (bytes) => this.#count(bytes))),
+        refuse: (_code, reason) => reject(new StreamBroken(reason)),
+      })
+    })
+  }
+
+  /** Orders a stream from the agent, and returns its number. */
+  #order(client: Client): number {
+    const order = { stream: ++this.#streams, target: this.#target }
     const late = `the agent of the VM did not connect within ${JOIN_SECONDS} s`
     const cancel = this.#clock.setTimer(JOIN_SECONDS, () => this.#giveUp(order.stream, CLOSES.tryLater, late))
-    this.#waiting.set(order.stream, { client, order, cancel, release: hold(client) })
-    client.once("close", () => this.#giveUp(order.stream, CLOSES.done, PERSON_LEFT))
+    this.#waiting.set(order.stream, { ...client, order, cancel })
     this.#agent?.send(JSON.stringify(order))
+    return order.stream
   }
 
   /** Takes the agent's own connection, in place of an earlier one. */
@@ -134,16 +165,21 @@ export class Session {
     this.#waiting.delete(stream)
     waiting.cancel()
     agent.on("error", () => undefined)
-    for (const socket of [waiting.client, agent]) {
-      this.#sockets.add(socket)
-      socket.once("close", (code) => this.#remove(socket, socket === agent ? whyAgentEnded(code) : PERSON_LEFT))
-    }
-    relay(waiting.client, agent, ({ sent, received }) => {
-      this.#usedAt = this.#clock.monotonic()
-      this.bytes.sent += sent
-      this.bytes.received += received
-    })
-    waiting.release()
+    this.#joined.add(agent)
+    this.#keep(agent, whyAgentEnded)
+    waiting.join(agent)
+  }
+
+  /** @param why returns the reason of the socket's close, by its code */
+  #keep(socket: WebSocket, why: (code: number) => string): void {
+    this.#sockets.add(socket)
+    socket.once("close", (code) => this.#remove(socket, why(code)))
+  }
+
+  #count({ sent, received }: Counted): void {
+    this.#usedAt = this.#clock.monotonic()
+    this.bytes.sent += sent
+    this.bytes.received += received
   }
 
   /** Ends the session and all its streams. The first reason counts. */
@@ -160,6 +196,7 @@ export class Session {
   /** A command has one stream, with which its session ends. */
   #remove(socket: WebSocket, why: string): void {
     this.#sockets.delete(socket)
+    this.#joined.delete(socket)
     // The first of the two closes the other one.
     this.#whyLeft ??= why
     if (this.#target.exec !== undefined && this.#sockets.size === 0) this.end(this.#whyLeft, CLOSES.done)
@@ -177,14 +214,10 @@ export class Session {
     if (waiting === undefined) return
     this.#waiting.delete(stream)
     waiting.cancel()
-    closeSocket(waiting.client, code, reason)
+    waiting.refuse(code, reason)
   }
 }
 
 function whyAgentEnded(code: number): string {
   return code === CLOSES.done ? "the command has ended" : "the connection to the VM's agent broke off"
-}
-
-function hashOf(token: string): Buffer {
-  return createHash("sha256").update(token).digest()
 }

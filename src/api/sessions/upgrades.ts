@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto"
 import { once } from "node:events"
 import type { IncomingMessage, Server } from "node:http"
-import { connect, Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type WebSocket, WebSocketServer } from "ws"
 import type { Clock } from "../../core/apis/clock.ts"
@@ -14,9 +13,11 @@ import type { Gateway } from "../gateway/gateway.ts"
 import { bearerTokenIn } from "../gateway/messages.ts"
 import { forbidden, notFound, toProblem, unauthorized, unavailable } from "../http/problem.ts"
 import { refuse } from "../http/server.ts"
+import { type Forwarder, isForwarded, type Upgrade } from "./forward.ts"
 import { hold } from "./hold.ts"
 import type { SessionHub } from "./hub.ts"
 import type { SessionLeases } from "./lease.ts"
+import type { PortSites } from "./ports/sites.ts"
 import { closeSocket } from "./relay.ts"
 import { CLOSES, type Session } from "./session.ts"
 
@@ -27,10 +28,7 @@ const AGENT_PATH = new RegExp(
   `^${GATEWAY_PATH}/launches/([a-z0-9.-]{1,253})/sessions/([0-9a-f-]{36})(?:/streams/([1-9]\\d{0,8}))?$`,
 )
 
-/** Header of a connection that another replica has passed on. */
-const FORWARDED = "berth-forwarded"
-
-/** Time for an agent's proof, and for a connection to another replica, seconds. */
+/** Time for an agent's proof, seconds. */
 const WAIT_SECONDS = 10
 
 /** Time for the last messages and the closes when this replica stops, milliseconds. */
@@ -39,6 +37,9 @@ const LAST_WORDS_MS = 1000
 export interface UpgradesOptions {
   hub: SessionHub
   leases: Pick<SessionLeases, "holderOf">
+  forwarder: Forwarder
+  /** Ports that browsers reach. Absent: the installation has no domain for them. */
+  ports: PortSites | undefined
   /** Returns the gateway; undefined while it can't take messages. */
   gateway: () => Gateway | undefined
   clock: Clock
@@ -53,15 +54,12 @@ export class Upgrades {
     handleProtocols: () => SESSION_PROTOCOL,
   })
 
-  readonly #passedOn = new Set<Duplex>()
-
   constructor(options: UpgradesOptions) {
     this.#options = options
   }
 
   /** Ends all connections: this replica stops. */
   close(): void {
-    for (const socket of this.#passedOn) socket.destroy()
     for (const socket of this.#sockets.clients) setTimeout(() => socket.terminate(), LAST_WORDS_MS).unref()
   }
 
@@ -69,7 +67,9 @@ export class Upgrades {
   listenOn(server: Server): void {
     server.on("upgrade", (req: IncomingMessage, socket: Duplex, head: Buffer) => {
       socket.on("error", () => undefined)
-      this.#upgrade(req, socket, head).catch((error: unknown) => refuse(socket, toProblem(error)))
+      const { ports } = this.#options
+      const taken = ports?.has(req) ? ports.upgrade({ req, socket, head }) : this.#upgrade(req, socket, head)
+      taken.catch((error: unknown) => refuse(socket, toProblem(error)))
     })
   }
 
@@ -82,11 +82,9 @@ export class Upgrades {
     const { hub, leases } = this.#options
     const session = hub.get(id)
     if (session === undefined) {
-      const holder = headers[FORWARDED] === undefined ? leases.holderOf(id) : undefined
+      const holder = isForwarded(req) ? undefined : leases.holderOf(id)
       if (holder === undefined) throw notFound("There is no such session, or it has ended.")
-      this.#passedOn.add(socket)
-      socket.once("close", () => this.#passedOn.delete(socket))
-      return await forward(holder, { req, socket, head })
+      return await this.#options.forwarder.upgrade(holder, { req, socket, head })
     }
     if (agent === null) return this.#addClient(session, { req, socket, head })
     await this.#addAgent(session, { launch: agent[1] ?? "", stream: Number(agent[3] ?? 0) }, { req, socket, head })
@@ -99,7 +97,7 @@ export class Upgrades {
       throw forbidden(`A page of ${origin.slice(0, 100)} may not open sessions here.`)
     const offered = (req.headers["sec-websocket-protocol"] ?? "").split(",").map((one) => one.trim())
     const token = offered.find((one) => one.startsWith(TOKEN_PROTOCOL))?.slice(TOKEN_PROTOCOL.length) ?? ""
-    if (!session.admits(token)) throw unauthorized("The session's token is missing or wrong.")
+    if (!session.token.matches(token)) throw unauthorized("The session's token is missing or wrong.")
     const full = session.whyFull()
     if (full !== undefined) throw unavailable(`No further connection: ${full}.`, 1)
     this.#sockets.handleUpgrade(req, socket, head, (client) => {
@@ -140,12 +138,6 @@ export class Upgrades {
   }
 }
 
-interface Upgrade {
-  req: IncomingMessage
-  socket: Duplex
-  head: Buffer
-}
-
 interface AgentSide {
   launch: string
   stream: number
@@ -166,26 +158,4 @@ async function firstMessage(socket: WebSocket): Promise<{ text: string; release:
   })
   const [data] = (await once(socket, "message", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })) as [Buffer]
   return { text: data.toString(), release: () => release() }
-}
-
-/** Passes a connection on to the replica that holds its session, as it came. */
-async function forward(holder: string, { req, socket, head }: Upgrade): Promise<void> {
-  const { hostname, port } = new URL(holder)
-  const other = connect({ host: hostname.replace(/^\[|\]$/g, ""), port: Number(port) })
-  other.on("error", () => socket.destroy())
-  try {
-    await once(other, "connect", { signal: AbortSignal.timeout(WAIT_SECONDS * 1000) })
-  } catch (error) {
-    other.destroy()
-    throw unavailable("The replica of Berth that holds the session does not answer: open the session again.", 1, error)
-  }
-  const lines = [`${req.method} ${req.url} HTTP/1.1`, `${FORWARDED}: 1`]
-  for (let index = 0; index < req.rawHeaders.length; index += 2)
-    lines.push(`${req.rawHeaders[index]}: ${req.rawHeaders[index + 1]}`)
-  for (const each of [socket, other]) if (each instanceof Socket) each.setTimeout(0)
-  other.write(`${lines.join("\r\n")}\r\n\r\n`)
-  other.write(head)
-  socket.pipe(other).pipe(socket)
-  socket.once("close", () => other.destroy())
-  other.once("close", () => socket.destroy())
 }

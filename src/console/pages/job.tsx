@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals"
+import { useRef } from "preact/hooks"
 import { useLocation, useRoute } from "preact-iso/router"
 import { type JobRecord, readBody } from "../../client/client.ts"
 import { needsUser } from "../../client/conditions.ts"
@@ -34,6 +35,7 @@ const TABS = [
   ["story", "What happened"],
   ["usage", "Use"],
   ["spec", "Specification"],
+  ["sessions", "Terminal and ports"],
 ] as const
 
 /** One job: its state, log, story and specification. */
@@ -61,7 +63,11 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
   const { url } = useLocation()
   const wanted = new URL(url, location.origin).searchParams.get("tab")
   const hasLog = job.started_at !== null || job.status === "running"
-  const [tab] = TABS.find(([name]) => name === wanted) ?? (hasLog ? TABS[0] : TABS[1])
+  const tabs = TABS.filter(([name]) => name !== "sessions" || may("developer"))
+  const [tab] = tabs.find(([name]) => name === wanted) ?? (hasLog ? TABS[0] : TABS[1])
+  // A terminal stays open behind the other parts.
+  const hasSessions = useRef(false)
+  hasSessions.current ||= tab === "sessions"
   return (
     <>
       <PageTitle title={job.name}>
@@ -71,7 +77,7 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
       <Order of={job} name={{ job: job.name, array: null }} />
       {job.status === "failed" && job.started_at !== null && <LogTail job={job} />}
       <nav class="tabs" aria-label="Parts of the job">
-        {TABS.map(([name, title]) => (
+        {tabs.map(([name, title]) => (
           <a
             key={name}
             href={at(`/jobs/${encodeURIComponent(job.name)}?tab=${name}`)}
@@ -85,8 +91,19 @@ function Job({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {
       {tab === "story" && <Story job={job} />}
       {tab === "usage" && <Usage job={job} />}
       {tab === "spec" && <SpecView job={job} />}
+      {hasSessions.current && (
+        <div class="part" hidden={tab !== "sessions"}>
+          <SessionsPart key={job.id} job={job} />
+        </div>
+      )}
     </>
   )
+}
+
+/** Terminal and ports of a job. Their files are large, so a browser loads them only for a reader who opens this part. */
+function SessionsPart({ job }: { job: JobRecord }) {
+  const part = useLoad("sessions", () => import("../parts/sessions.tsx"))
+  return <Answer of={part}>{({ Sessions }) => <Sessions job={job} />}</Answer>
 }
 
 function Actions({ job, loaded }: { job: JobRecord; loaded: Loaded<JobRecord> }) {

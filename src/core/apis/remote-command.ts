@@ -18,6 +18,9 @@ export const FRAME_BYTES = 64 * 1024
 /** Bytes that may wait in a socket before its sender reads on. */
 export const WAITING_BYTES = 1024 * 1024
 
+/** Largest number of sessions of a job at a time. */
+export const MOST_SESSIONS = 4
+
 /** Code of a WebSocket that was closed on purpose (https://datatracker.ietf.org/doc/html/rfc6455#section-7.4.1). */
 export const NORMAL_CLOSURE = 1000
 
@@ -28,7 +31,7 @@ export const NORMAL_CLOSURE = 1000
 export const CLOSE_MS = 300_000
 
 /** Returns a frame. */
-export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Array {
+export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Array<ArrayBuffer> {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
   const frame = new Uint8Array(bytes.byteLength + 1)
   frame[0] = CHANNELS[channel]
@@ -37,7 +40,7 @@ export function frameOf(channel: Channel, content: Uint8Array | string): Uint8Ar
 }
 
 /** Returns the frame that says that a channel has ended. */
-export function endOf(channel: Channel): Uint8Array {
+export function endOf(channel: Channel): Uint8Array<ArrayBuffer> {
   return Uint8Array.of(CHANNELS.close, CHANNELS[channel])
 }
 
@@ -84,18 +87,21 @@ export interface FrameSocket {
   readonly readyState: number
   readonly OPEN: number
   readonly bufferedAmount: number
-  send(frame: Uint8Array, sent?: () => void): void
+  send(frame: Uint8Array<ArrayBuffer>, sent?: () => void): void
+}
+
+/** Sends a piece on a channel. Resolves when the socket may have more. */
+export async function sendPiece(socket: FrameSocket, channel: Channel, piece: Uint8Array): Promise<void> {
+  for (let start = 0; start < piece.byteLength; start += FRAME_BYTES) {
+    const sent = new Promise<void>((resolve) =>
+      socket.send(frameOf(channel, piece.subarray(start, start + FRAME_BYTES)), () => resolve()),
+    )
+    if (socket.bufferedAmount > WAITING_BYTES) await sent
+  }
 }
 
 /** Sends all pieces on a channel, as fast as the other end takes them, and then the end of the channel. */
 export async function sendAll(socket: FrameSocket, channel: Channel, pieces: AsyncIterable<Uint8Array>): Promise<void> {
-  for await (const piece of pieces) {
-    for (let start = 0; start < piece.byteLength; start += FRAME_BYTES) {
-      const sent = new Promise<void>((resolve) =>
-        socket.send(frameOf(channel, piece.subarray(start, start + FRAME_BYTES)), () => resolve()),
-      )
-      if (socket.bufferedAmount > WAITING_BYTES) await sent
-    }
-  }
+  for await (const piece of pieces) await sendPiece(socket, channel, piece)
   if (socket.readyState === socket.OPEN) socket.send(endOf(channel))
 }

@@ -15,12 +15,16 @@ export interface FacadeConfig {
   port: number
   project: string
   sessions: boolean
+  /** Domain of the ports of jobs. Absent: none. */
+  sessionDomain?: string
+  /** Folder of a built web console. Absent: none is served. */
+  consoleFolder?: string
   logs: { logsDir: string } | { logsBucket: string; logsEndpoint: string; logsRegion: string }
   /** Issuers whose tokens keys may trust. Default: none. */
   workloadIssuers?: WorkloadIssuer[]
 }
 
-const { project, logs, ...config } = configuration<FacadeConfig>()
+const { project, logs, consoleFolder, ...config } = configuration<FacadeConfig>()
 const logger = createLogger({ level: "trace", name: "facade" })
 const client = connect(config)
 const { url, ended } = await startFacade(
@@ -32,6 +36,7 @@ const { url, ended } = await startFacade(
     architectures: [],
     offers: fixedOffers(localOffers()),
     ownAccounts: [{ cloud: "local", region: LOCAL_REGION }],
+    ...(consoleFolder !== undefined && { consoleFolder }),
     logger,
   },
   stopSignal(),

@@ -1,3 +1,4 @@
+import type { Request } from "express"
 import type { Principal } from "../../../core/identity/principal.ts"
 import { namedSchema, pageSchema } from "../../http/json-schema.ts"
 import { paging } from "../../http/query.ts"
@@ -21,6 +22,7 @@ const OPENED = namedSchema("SessionOpened", SessionOpenedSchema, {
   ...EXAMPLE,
   path: "/1/jobs/train-4kzrd9wb/sessions/0f6b3c1e-7d2a-4a52-9f6e-2f8f3f0a9c11",
   token: "shown-once",
+  url: null,
   idle_seconds: 900,
   max_seconds: 3600,
 } satisfies SessionOpened)
@@ -28,6 +30,16 @@ const OPENED = namedSchema("SessionOpened", SessionOpenedSchema, {
 const SESSION_ID: PathParameter = { description: "Id of the session.", example: EXAMPLE.session_id }
 
 const route = routeDeclarer<Principal, SessionRouteServices>({ tag: "sessions" })
+
+/**
+ * Returns the address at which the caller reaches Berth: that of the page which asks, if there is one. It is right also
+ * behind a proxy that ends TLS.
+ */
+function baseOf(req: Request): URL {
+  const asked = new URL(`${req.protocol}://${req.host}`)
+  const page = URL.parse(req.get("Origin") ?? "")
+  return page?.host === asked.host ? page : asked
+}
 
 export const sessionRoutes = [
   route("POST /jobs/{id}/sessions", {
@@ -43,7 +55,9 @@ export const sessionRoutes = [
     handle: async ({ req, path, body, principal, isStillAuthenticated }, services) => {
       const job = await services.jobsOf(principal).find(path.id)
       const at = req.originalUrl.replace(/[?].*$/, "").replace(/\/+$/, "")
-      return { body: await openSession(job, body, services, { principal, isStillAuthenticated, path: at }) }
+      return {
+        body: await openSession(job, body, services, { principal, isStillAuthenticated, path: at, base: baseOf(req) }),
+      }
     },
   }),
   route("GET /jobs/{id}/sessions", {

@@ -50,6 +50,10 @@ export const SessionOpenedSchema = Type.Object({
     description: `Path for a WebSocket (wss) with the subprotocols ${SESSION_PROTOCOL} and berth.session.<token>. Its messages are those of Kubernetes' remote commands: the first byte is the channel.`,
   }),
   token: Type.String({ description: "Secret of this session. It is shown once." }),
+  url: Type.Union([Type.String(), Type.Null()], {
+    description:
+      "Link that opens the port in a browser. It works once. Null: the session is a command, or the installation has no domain for ports.",
+  }),
   idle_seconds: Type.Integer({ description: "Seconds without a byte after which it ends." }),
   max_seconds: Type.Integer({ description: "Seconds after which it ends at the latest." }),
 })

@@ -1,5 +1,6 @@
 import { isTerminal, type StoredJob } from "../../../core/apis/job.ts"
 import type { StoredLaunch } from "../../../core/apis/launch.ts"
+import { MOST_SESSIONS } from "../../../core/apis/remote-command.ts"
 import type { Principal } from "../../../core/identity/principal.ts"
 import type { Ability } from "../../../core/protocol/protocol.ts"
 import type { SessionTarget } from "../../../core/protocol/sessions.ts"
@@ -7,14 +8,17 @@ import { debugUntil } from "../../../core/reuse/reuse.ts"
 import { isCurrent } from "../../gateway/report.ts"
 import { invalidRequest, notFound, Problem } from "../../http/problem.ts"
 import { kindText } from "../../sessions/events.ts"
-import { IDLE_SECONDS, MOST_SESSIONS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
+import { IDLE_SECONDS, SESSION_SECONDS, type SessionHub } from "../../sessions/hub.ts"
 import type { SessionFacts } from "../../sessions/lease.ts"
+import type { PortSites } from "../../sessions/ports/sites.ts"
 import type { JobNameOf } from "../jobs/launches.ts"
 import type { SessionOpened, SessionRecord, SessionRequest } from "./schema.ts"
 
 export interface SessionServices {
   /** Absent: this installation allows no sessions. */
   hub: SessionHub | undefined
+  /** Absent: browsers reach no ports. */
+  ports: PortSites | undefined
   launchesOf: (job: StoredJob) => StoredLaunch[]
   jobNameOf: JobNameOf
 }
@@ -24,14 +28,16 @@ export interface Opening {
   isStillAuthenticated: () => Promise<boolean>
   /** Path of the job's sessions, as the request has it. */
   path: string
+  /** Address at which the caller reaches Berth. */
+  base: URL
 }
 
 /** Opens a session into the job's container. @throws Problem 400, 403, 409, 429 */
 export async function openSession(
   job: StoredJob,
   request: SessionRequest,
-  { hub, launchesOf, jobNameOf }: SessionServices,
-  { principal, isStillAuthenticated, path }: Opening,
+  { hub, ports, launchesOf, jobNameOf }: SessionServices,
+  { principal, isStillAuthenticated, path, base }: Opening,
 ): Promise<SessionOpened> {
   const target = targetOf(request)
   const open = requireHub(hub)
@@ -46,12 +52,16 @@ export async function openSession(
     return undefined
   }
   const kind = request.port ?? ("exec" as const)
-  const session = await open.open({ job, launch, by: principal.publicId, kind, target, whyOver })
+  const site =
+    target.port === undefined || ports === undefined ? undefined : { label: ports.newLabel(), port: target.port }
+  const about = { job, launch, by: principal.publicId, kind, ...(site !== undefined && { label: site.label }) }
+  const session = await open.open({ ...about, target, whyOver })
   const { facts, token } = session
   return {
     ...toSessionRecord(facts),
     path: `${path}/${facts.id}`,
-    token,
+    token: token.text,
+    url: (site && ports?.open(session, site, base)) ?? null,
     idle_seconds: IDLE_SECONDS,
     max_seconds: SESSION_SECONDS,
   }

@@ -1,12 +1,12 @@
 import { once } from "node:events"
-import { type AddressInfo, connect as connectTcp, createServer } from "node:net"
+import { type AddressInfo, connect, createServer } from "node:net"
 
 /** Passes each connection on to the next of its targets, as a load balancer does. */
 export class Balancer {
   targets: string[]
   readonly #server = createServer((near) => {
     const { hostname, port } = new URL(this.targets[this.#count++ % this.targets.length] ?? "")
-    const far = connectTcp({ host: hostname, port: Number(port) })
+    const far = connect({ host: hostname, port: Number(port) })
     for (const socket of [near, far]) socket.on("error", () => undefined)
     near.pipe(far).pipe(near)
     near.once("close", () => far.destroy())
