@@ -45,6 +45,9 @@ function shell(script: string, tty = true): NonNullable<SessionTarget["exec"]> {
   return { command: ["sh", "-c", script], tty, ...(tty && { size: { columns: 80, rows: 24 } }) }
 }
 
+const lacks = (program: string) =>
+  `the container has no program ${program}, or it can't be started. Without a shell in the image, \`berth debug\` has one`
+
 const digest = (text: string) => createHash("sha256").update(text).digest("hex")
 
 /** Sends a text in the pieces of a person's terminal, as fast as the other end takes them. */
@@ -129,14 +132,12 @@ containers.describe("a session in a container", () => {
     const leave = enter(bare)
     const { client } = await joined({ command: ["sh"], tty: true })
     // Engines differ in 126 and 127.
-    expect(await client.result()).toMatchObject({ error: "the container has no program sh, or it can't be started" })
+    expect(await client.result()).toMatchObject({ error: lacks("sh") })
     const own = await joined({ command: ["/cat", "/greeting"], tty: false })
     expect(await own.client.result()).toEqual({ exitCode: 0 })
     expect(own.client.output).toContain("FROM scratch")
     const folder = await joined({ command: ["/"], tty: false })
-    expect(await folder.client.result()).toMatchObject({
-      error: "the container has no program /, or it can't be started",
-    })
+    expect(await folder.client.result()).toMatchObject({ error: lacks("/") })
     leave()
     enter(container)
     await bare.remove({ force: true })

@@ -8,7 +8,7 @@ import { randomFrom } from "../random.ts"
  * uses the operator's rules: this is the oracle.
  */
 
-/** What becomes of a container. `lost`: its VM disappears. */
+/** Ends of a container. `lost`: its VM disappears. */
 export type Outcome = "ok" | "fail" | "oom" | "idle" | "lost" | "preempted"
 
 /** A job, and what becomes of each of its containers, in order. The last outcome repeats. */

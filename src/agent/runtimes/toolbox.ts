@@ -68,7 +68,6 @@ export async function startBeside(
   docker: Docker,
   { target, user, name, labels }: { target: string; user: string; name: string; labels: Record<string, string> },
 ): Promise<Toolbox> {
-  await requireImage(docker)
   const { HostConfig } = await withTimeout(CALL_SECONDS, docker.getContainer(target).inspect())
   const { CapAdd, CapDrop, SecurityOpt, LogConfig } = HostConfig
   const shared = `container:${target}`
@@ -85,17 +84,29 @@ export async function startBeside(
       ...{ CapAdd, CapDrop, SecurityOpt, LogConfig },
     },
   }
-  try {
-    await withTimeout(CALL_SECONDS, docker.createContainer(spec))
-  } catch (error) {
-    // 409: another session has created it.
-    if (errorStatus(error) !== 409) throw error
-  }
+  await create(docker, spec)
   await withTimeout(CALL_SECONDS, container.start()).catch((error: unknown) => {
     // 304: it runs already.
     if (errorStatus(error) !== 304) throw error
   })
   return { container, env: ["PATH=/bin"] }
+}
+
+/** Number of times that the image is made, because an agent that ends removes it. */
+const IMAGE_TRIES = 3
+
+async function create(docker: Docker, spec: Docker.ContainerCreateOptions): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    await requireImage(docker)
+    try {
+      await withTimeout(CALL_SECONDS, docker.createContainer(spec))
+      return
+    } catch (error) {
+      // 409: another session has created it.
+      if (errorStatus(error) === 409) return
+      if (errorStatus(error) !== 404 || tries === IMAGE_TRIES) throw error
+    }
+  }
 }
 
 async function requireImage(docker: Docker): Promise<void> {

@@ -85,14 +85,14 @@ function CommandForm({ job, line, withTools, open }: CommandFormProps) {
         />
       </Field>
       {!isKept(job) && (
-        <label>
+        <label class="toggle">
           <input
             type="checkbox"
             checked={withTools.value}
             onChange={({ currentTarget }) => {
               withTools.value = currentTarget.checked
             }}
-          />{" "}
+          />
           With Berth's tools (busybox), for an image without a shell
         </label>
       )}
