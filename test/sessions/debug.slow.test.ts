@@ -74,7 +74,7 @@ engineNeeded.describe("a job's debugging", { timeout: 240_000 }, () => {
     // Its files stay from one session to the next.
     await run(["debug", "fails", "--", "sh", "-c", "echo more >> /tmp/found"], environment)
     const again = await run(["debug", "fails", "--", "cat", "/tmp/found"], environment)
-    expect(again.out).toBe("evidence\nmore\n")
+    expect(again).toMatchObject({ code: 0, out: "evidence\nmore\n" })
     const tools = await run(["debug", "fails", "--", "wc", "-l", "/tmp/found"], environment)
     expect(tools.out).toContain("2 /tmp/found")
     const [launch] = berth.launchesOf("fails")
