@@ -288,7 +288,7 @@ describe("a session's connections", () => {
     const { launch } = agent
     const other = await startGateway(fixture)
     const session = await openAt(replica, launch, TARGET)
-    const { token } = session
+    const { text: token } = session.token
     await eventually(() => expect(other.hub.idsOf(launch.metadata.name)).toContain(session.facts.id))
     const at = other.url + clientPath(session)
     expect(await knock(at, { protocols: [`berth.session.${token}A`] })).toBe(401)

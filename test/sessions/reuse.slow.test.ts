@@ -38,7 +38,7 @@ async function enter(launch: StoredLaunch): Promise<void> {
 }
 
 containers.describe("a VM whose container a person has entered", () => {
-  // One that nobody has entered would be cleaned: its agent would remove all that this engine has.
+  // A VM without a session would be cleaned: its agent would remove all that this engine has.
   containers.it("takes no other job, and says why", async () => {
     const launch = await fixture.launch({ ...shell(`echo up; ${WAIT}`), ...reusable() }, { offer })
     const vm = await start(launch, { runtime: "docker" })
