@@ -3,7 +3,7 @@ import type { StoredJob } from "../../core/apis/job.ts"
 import type { StoredLaunch } from "../../core/apis/launch.ts"
 import { roundUsd } from "../../core/apis/money.ts"
 import { type HourlyPrices, sumOfParts } from "../../core/apis/price.ts"
-import type { JobSettings } from "./settings.ts"
+import { debugOf, type JobSettings } from "./settings.ts"
 import { monthlyCosts } from "./statements.ts"
 
 /**
@@ -31,9 +31,9 @@ export function vmLifetime(
   timeoutSeconds: number,
   settings: Pick<JobSettings, "bootDeadlineSeconds" | "startDeadlineSeconds" | "allowsSessions">,
 ): number {
-  const { bootDeadlineSeconds, startDeadlineSeconds, allowsSessions } = settings
-  const { maxRetries = 0, terminationGraceSeconds = 0, debug } = spec
-  const kept = allowsSessions ? (debug?.keepSeconds ?? 0) : 0
+  const { bootDeadlineSeconds, startDeadlineSeconds } = settings
+  const { maxRetries = 0, terminationGraceSeconds = 0 } = spec
+  const kept = debugOf(spec, settings)?.keepSeconds ?? 0
   const slack = END_SLACK_SECONDS + RETRY_SLACK_SECONDS * maxRetries + terminationGraceSeconds + kept
   // One number for all machines: the router asks before it has chosen one.
   return Math.max(bootDeadlineSeconds, LONGEST_BOOT_SECONDS) + startDeadlineSeconds + timeoutSeconds + slack

@@ -1,4 +1,6 @@
+import type { Debug } from "../../core/apis/debug.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
+import type { JobSpec } from "../../core/apis/job.ts"
 import type { Architecture } from "../../core/apis/offer.ts"
 import type { ReuseDefault } from "../../core/reuse/reuse.ts"
 
@@ -52,6 +54,14 @@ export interface JobSettings extends ReuseDefault {
   bucketRetrySeconds: number
   agentImageRetrySeconds: number
   limitRetrySeconds: number
+}
+
+/** Returns what a job asks for after a failure; undefined: nothing, or the installation allows no sessions. */
+export function debugOf(
+  { debug }: Pick<JobSpec, "debug">,
+  { allowsSessions }: Pick<JobSettings, "allowsSessions">,
+): Debug | undefined {
+  return allowsSessions ? debug : undefined
 }
 
 export const JOB_DEFAULTS: JobSettings = {

@@ -2,7 +2,6 @@ import { isDeepStrictEqual } from "node:util"
 import { bootDeadlineOf } from "../../clouds/machines/machines.ts"
 import { cutTo } from "../../core/apis/conditions.ts"
 import { CRON_JOB_ANNOTATIONS } from "../../core/apis/cronjob.ts"
-import type { Debug } from "../../core/apis/debug.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { LIMITS } from "../../core/apis/field-limits.ts"
 import { type JobSpec, RunSchema, type StoredJob, type Volume } from "../../core/apis/job.ts"
@@ -18,7 +17,7 @@ import { MACHINE_START_SECONDS } from "../../core/machines/machine.ts"
 import { reuseOf, TAKEOVER_SECONDS, vmLifetimeOf, vmNameOf, WARM_VM_SECONDS } from "../../core/reuse/reuse.ts"
 import { type Deadlines, longestBilledSeconds, vmLifetime, withinBudget } from "../../market/placement/budget.ts"
 import type { Takeover } from "../../market/placement/idle.ts"
-import type { JobSettings } from "../../market/placement/settings.ts"
+import { debugOf, type JobSettings } from "../../market/placement/settings.ts"
 import type { LaunchAccount } from "../../market/router/cooldown.ts"
 import type { RankedPlacement } from "../../market/router/route.ts"
 import type { InstallationFacts } from "./dependencies.ts"
@@ -85,11 +84,6 @@ export function launchObject(facts: JobFacts, choice: LaunchChoice): Launch {
 /** Returns the reuse of a job's VM; undefined: it is not kept for others. */
 function keptBy({ job, settings }: JobFacts, { mayBeKept }: LaunchChoice): Reuse | undefined {
   return mayBeKept ? reuseOf(job, settings) : undefined
-}
-
-/** Returns what the job asks for after a failure; undefined: nothing, or the installation allows no sessions. */
-function debugOf({ job, settings }: JobFacts): Debug | undefined {
-  return settings.allowsSessions ? job.spec.debug : undefined
 }
 
 function holderIn(placement: LaunchChoice["placement"]): StoredLaunch | undefined {
@@ -171,7 +165,7 @@ function reservationOf(facts: JobFacts, choice: LaunchChoice, lifetimeSeconds: n
   const { minimumBilledSeconds } = placement.offer
   // A VM waits for another job, or is kept for sessions.
   const { idleSeconds = 0 } = keptBy(facts, choice) ?? {}
-  const afterSeconds = Math.max(idleSeconds, debugOf(facts)?.keepSeconds ?? 0)
+  const afterSeconds = Math.max(idleSeconds, debugOf(job.spec, settings)?.keepSeconds ?? 0)
   const usdFor = (prices: HourlyPrices, seconds: number) =>
     sumOfParts(costOf(prices, { seconds, minimumBilledSeconds }))
   const most = usdFor(highestPricesIn(placement), longestBilledSeconds(lifetimeSeconds))
@@ -191,7 +185,7 @@ function buildRun({ spec }: StoredJob): Launch["spec"]["run"] {
 function runFor(facts: JobFacts, choice: LaunchChoice): Launch["spec"]["run"] {
   const { job, losses, left, nextNumber, settings } = facts
   const { reuse: _, debug: __, ...asked } = buildRun(job)
-  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice), debug: debugOf(facts) }) }
+  const run = { ...asked, ...defined({ reuse: keptBy(facts, choice), debug: debugOf(job.spec, settings) }) }
   const volumes = choice.volumes ?? run.volumes
   const [checkpoints] = Object.entries(volumes ?? {})
     .filter(([, { checkpoint }]) => checkpoint === true)
