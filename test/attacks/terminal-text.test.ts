@@ -34,6 +34,7 @@ const BY_KEY: Record<string, string[][]> = {
   plan: [["--image", "alpine", "--gpu", "L4"]],
   rerun: [["fine-tune", "--yes", "--detach"]],
   attach: [["nightly-5"]],
+  debug: [["nightly-5", "--", "true"]],
   exec: [["nightly-5", "--", "true"]],
   forward: [["nightly-5", "8080"]],
   ps: [["-a"], ["-a", "-o", "wide"], ["-a", "-o", "yaml"], ["-a", "-q"]],

@@ -234,6 +234,25 @@ needed.describe("the sessions of a job's page", () => {
     await page.close()
   })
 
+  needed.it("open a copy of a failed container, whose machine the page can end", async () => {
+    await berth.submit("fails", "echo evidence > /tmp/found; exit 3", { debug: { keepSeconds: 3600 } })
+    await berth.reached("failed", "fails")
+    const { page, faults } = await signedIn("/jobs/fails?tab=sessions")
+    const summary = page.getByRole("region", { name: "Summary" })
+    await summary.getByText("Machine kept until").waitFor()
+    await summary.getByText(/its VM is kept until .* and costs up to/).waitFor()
+    expect(await page.getByText("With Berth's tools").count()).toBe(0)
+    await openTerminal(page, "cat /tmp/found")
+    await shows(page, "evidence")
+    await page.getByText("The command has ended with exit code 0.").waitFor()
+    await page.getByRole("button", { name: "End", exact: true }).first().click()
+    await page.getByRole("button", { name: "End the machine" }).click()
+    await summary.getByText("Machine kept until").waitFor({ state: "detached" })
+    await berth.untilJobs("fails settled", () => berth.job("fails").status?.settled === true)
+    expect(faults).toEqual([])
+    await page.close()
+  })
+
   needed.it("are for developers only", async () => {
     const viewer = await makeKey(berth.client, berth.namespace, "viewer", { name: "viewer" })
     const { page, faults } = await signedIn("/jobs/job?tab=sessions", { key: viewer })

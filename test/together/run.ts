@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises"
+import { secondsBetween } from "../../src/core/apis/clock.ts"
 import { isTerminal, type StoredJob } from "../../src/core/apis/job.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
@@ -166,6 +167,7 @@ class ScenarioRun {
       this.#runs.set(job, [...runs, name])
       this.#checkOrder(job)
     }
+    if (this.#isBudgetSpent(launch)) return await this.#fixture.finish(name, { reason: "BudgetExceeded", exitCode: 143 })
     const looks = (this.#looks.get(name) ?? 0) + 1
     this.#looks.set(name, looks)
     if (looks <= (this.#scenario.jobs.find((one) => one.name === job)?.looks ?? 1)) return
@@ -174,12 +176,18 @@ class ScenarioRun {
     await this.#end(launch, outcomes[Math.min(nth, outcomes.length - 1)] ?? "ok")
   }
 
+  /** An agent ends its container at the end of the job's budget. */
+  #isBudgetSpent({ spec: { budgetSeconds = Number.POSITIVE_INFINITY }, status }: StoredLaunch): boolean {
+    return secondsBetween(status?.vm?.createTime ?? "", this.#fixture.clock.now()) >= budgetSeconds
+  }
+
   async #end(launch: StoredLaunch, outcome: Outcome): Promise<void> {
     const { name } = launch.metadata
     const { offer, run } = launch.spec
     const seconds = run.debug?.keepSeconds
+    // The agent of a job with a budget keeps its VM within that.
     const keptUntil =
-      seconds === undefined
+      run.debug === undefined || launch.spec.budgetSeconds !== undefined || seconds === undefined
         ? {}
         : { keptUntil: new Date(this.#fixture.clock.now().getTime() + seconds * 1000).toISOString() }
     if (outcome === "ok") return await this.#fixture.succeed(name)
@@ -293,6 +301,10 @@ class ScenarioRun {
         this.#breach(`${name} is ${status?.reason}, and ${dependency}`)
       return
     }
+    const { maxCostUsd = Number.POSITIVE_INFINITY } = spec
+    const { actualUsd = 0 } = status?.cost ?? {}
+    if (actualUsd > maxCostUsd) this.#breach(`${name} costs ${actualUsd} USD, and its maxCostUsd is ${maxCostUsd}`)
+    if (status?.reason === "BudgetExceeded" && spec.maxCostUsd !== undefined) return
     const expected = expectedEnd(spec, this.#outcomesOf(name))
     const found = { phase: status?.phase, reason: status?.reason, runs }
     if (JSON.stringify(found) !== JSON.stringify(expected))

@@ -74,7 +74,10 @@ export function scenarioOf(seed: number): Scenario {
       ...(some(0.4) && {
         retryRules: [one(RULES)].map((rule) => (rule.action === "newVm" ? { ...rule, limit: upTo(2) } : rule)),
       }),
-      ...(some(0.4) && { reuse: { idleSeconds: 300 } }),
+      // Berth takes no job with both: a VM that is reused lives longer than the job's own budget.
+      ...(some(0.4)
+        ? { reuse: { idleSeconds: 300 } }
+        : some(0.4) && { maxCostUsd: Math.round((0.02 + random() * 0.2) * 100) / 100 }),
       ...(some(0.35) && { debug: { keepSeconds: 60 + Math.floor(random() * 600) } }),
       ...(some(0.25) && { maxLostVms: Math.floor(random() * 2) }),
       ...(some(0.3) && { idleLimit: { seconds: 600 } }),

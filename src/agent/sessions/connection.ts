@@ -42,6 +42,8 @@ export async function openSessionSocket(
     // What comes after the proof waits until its reader is there.
     if (stream !== 0) socket.pause()
     socket.send(await signMessage("session", { launch, session, stream, challenge }, signing))
+    // Its close was seen before there was a listener for it.
+    if (socket.readyState !== socket.OPEN) throw new Error("the gateway has closed the connection")
     return socket
   } catch (error) {
     socket.on("error", () => undefined)
