@@ -11,7 +11,7 @@ import { Field, onText } from "./basics.tsx"
 import { errorText } from "./load.tsx"
 
 interface TerminalProps {
-  job: Pick<JobRecord, "id" | "name" | "kept_until">
+  job: Pick<JobRecord, "id" | "name" | "status" | "kept_until">
   /** Reason for which no session can be opened now; undefined if one can. One that is open stays. */
   closed: string | undefined
   /** Is called after a session has begun or ended. */
@@ -84,6 +84,9 @@ function CommandForm({ job, line, withTools, open }: CommandFormProps) {
           })}
         />
       </Field>
+      <button type="submit" class="primary" disabled={words === undefined || words.length === 0}>
+        Open the terminal
+      </button>
       {!isKept(job) && (
         <label class="toggle">
           <input
@@ -96,9 +99,6 @@ function CommandForm({ job, line, withTools, open }: CommandFormProps) {
           With Berth's tools (busybox), for an image without a shell
         </label>
       )}
-      <button type="submit" class="primary" disabled={words === undefined || words.length === 0}>
-        Open the terminal
-      </button>
     </form>
   )
 }

@@ -11,6 +11,6 @@ export function whyClosed(job: Pick<JobRecord, "name" | "status" | "kept_until">
 }
 
 /** Returns true if the machine of a failed job is kept. Servers of an earlier version keep none. */
-export function isKept({ kept_until: until }: Pick<JobRecord, "kept_until">): boolean {
-  return until != null
+export function isKept({ status, kept_until: until }: Pick<JobRecord, "status" | "kept_until">): boolean {
+  return status === "failed" && until != null
 }
