@@ -16,6 +16,8 @@ const PATIENCE_SECONDS = 240
 const QUIET_MS = 40
 /** Seconds by the scenario's clock after its end in which all VMs must end: the longest time for which one is kept. */
 const AFTER_SECONDS = 1000
+/** Seconds by the scenario's clock in which the Statements have all costs after that. */
+const GRACE_SECONDS = 60
 /** Largest sum of what the costs of the Launches of one scenario are rounded by, USD. */
 const ROUNDING_USD = 0.002
 
@@ -82,6 +84,9 @@ class ScenarioRun {
     const isClean = async () => (await this.#fixture.alive()).length === 0 && (await this.#areSettled())
     if (!(await this.#until(async () => this.#fixture.clock.ahead >= end || (await isClean()))))
       this.#breach("stuck: VMs")
+    // The Statements follow the Launches.
+    const counted = this.#fixture.clock.ahead + GRACE_SECONDS
+    await this.#until(async () => this.#fixture.clock.ahead >= counted || (await this.#isStated()))
     await this.#compare()
   }
 
@@ -167,7 +172,8 @@ class ScenarioRun {
       this.#runs.set(job, [...runs, name])
       this.#checkOrder(job)
     }
-    if (this.#isBudgetSpent(launch)) return await this.#fixture.finish(name, { reason: "BudgetExceeded", exitCode: 143 })
+    if (this.#isBudgetSpent(launch))
+      return await this.#fixture.finish(name, { reason: "BudgetExceeded", exitCode: 143 })
     const looks = (this.#looks.get(name) ?? 0) + 1
     this.#looks.set(name, looks)
     if (looks <= (this.#scenario.jobs.find((one) => one.name === job)?.looks ?? 1)) return
@@ -261,10 +267,17 @@ class ScenarioRun {
     return this.#jobs.every(({ status }) => status?.settled === true)
   }
 
+  async #isStated(): Promise<boolean> {
+    const billed = this.#clouds.billUsd?.() ?? 0
+    return Math.abs(billed - (await this.#fixture.statedUsd())) <= ROUNDING_USD
+  }
+
   async #compare(): Promise<void> {
     await this.#areSettled()
     for (const job of this.#jobs) this.#compareJob(job)
     for (const name of await this.#fixture.alive()) this.#breach(`a VM of ${name} is left`)
+    const onMachines = (await this.#fixture.launches()).filter(({ spec }) => spec.offer.cloud === "own")
+    for (const { what } of this.#clouds.hosts.harm(onMachines)) this.#breach(what)
     const [billed, stated] = [this.#clouds.billUsd?.() ?? 0, await this.#fixture.statedUsd()]
     if (Math.abs(billed - stated) > ROUNDING_USD) {
       this.#breach(`billed ${billed} USD, and the Statements have ${stated}`)
