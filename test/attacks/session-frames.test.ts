@@ -1,39 +1,26 @@
 import { once } from "node:events"
 import { connect as connectTcp } from "node:net"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { describe, expect, it } from "vitest"
 import type { WebSocket } from "ws"
 import type { Session } from "../../src/api/sessions/session.ts"
 import { frameOf } from "../../src/core/apis/remote-command.ts"
 import { signMessage } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../harness/eventually.ts"
-import { startGateway, type TestGateway } from "../harness/gateway.ts"
-import { launchFixture } from "../harness/launches.ts"
 import {
-  type Agent,
   accepted,
+  agent,
   asAgent,
   asClient,
   challengeOf,
   clientPath,
-  closeAgent,
   type End,
   openAt,
-  registeredAgent,
+  prepareParties,
+  replica,
   script,
 } from "../sessions/parties.ts"
 
-const fixture = launchFixture("session-frames")
-let replica: TestGateway
-let agent: Agent
-
-beforeAll(async () => {
-  replica = await startGateway(fixture, { limits: { headersSeconds: 1, checkSeconds: 0.2 } })
-  agent = await registeredAgent(replica, await fixture.launch({}))
-})
-afterAll(async () => {
-  await closeAgent(agent)
-  await replica.close()
-})
+prepareParties("session-frames", { limits: { headersSeconds: 1, checkSeconds: 0.2 } })
 
 /** Opens a session, and connects its person and its agent. */
 async function joined(text: string): Promise<{ session: Session; client: End }> {

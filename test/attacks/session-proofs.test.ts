@@ -7,41 +7,39 @@ import { frameOf } from "../../src/core/apis/remote-command.ts"
 import { publicKey, signMessage } from "../../src/core/protocol/messages.ts"
 import type { SessionProof } from "../../src/core/protocol/sessions.ts"
 import { eventually } from "../harness/eventually.ts"
-import { startGateway, type TestGateway } from "../harness/gateway.ts"
-import { launchFixture } from "../harness/launches.ts"
+import { startGateway } from "../harness/gateway.ts"
 import {
   type Agent,
   accepted,
+  agent,
   asAgent,
   asClient,
   challengeOf,
   clientPath,
   closeAgent,
   type End,
+  fixture,
   knock,
   openAt,
+  prepareParties,
   registeredAgent,
+  replica,
   script,
 } from "../sessions/parties.ts"
 
-const fixture = launchFixture("session-proofs")
-let replica: TestGateway
-/** Agent of the job that people enter. */
-let agent: Agent
+prepareParties("session-proofs")
+
 /** Agent of another job of the same project, and one of another project. */
 let neighbour: Agent
 let stranger: Agent
 
 beforeAll(async () => {
-  replica = await startGateway(fixture)
   const job = { namespace: "another-project", name: "job", uid: "0a6e2a36-5d3d-4a8e-8a55-6f63c3f0c2d1" }
-  agent = await registeredAgent(replica, await fixture.launch({}))
   neighbour = await registeredAgent(replica, await fixture.launch({}))
   stranger = await registeredAgent(replica, await fixture.launch({}, { job }))
 })
 afterAll(async () => {
-  for (const each of [agent, neighbour, stranger]) await closeAgent(each)
-  await replica.close()
+  for (const each of [neighbour, stranger]) await closeAgent(each)
 })
 
 /** Knowledge of an attacker, at best: the VM's bearer token, all messages so far, and keys of other agents. */

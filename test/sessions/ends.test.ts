@@ -1,34 +1,11 @@
 import { once } from "node:events"
 import { type AddressInfo, createServer } from "node:net"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { describe, expect, it } from "vitest"
 import { signMessage } from "../../src/core/protocol/messages.ts"
 import { eventually } from "../harness/eventually.ts"
-import { startGateway, type TestGateway } from "../harness/gateway.ts"
-import { launchFixture } from "../harness/launches.ts"
-import {
-  type Agent,
-  accepted,
-  asAgent,
-  asClient,
-  challengeOf,
-  closeAgent,
-  openAt,
-  registeredAgent,
-  script,
-} from "./parties.ts"
+import { accepted, agent, asAgent, asClient, challengeOf, openAt, prepareParties, replica, script } from "./parties.ts"
 
-const fixture = launchFixture("session-ends")
-let replica: TestGateway
-let agent: Agent
-
-beforeAll(async () => {
-  replica = await startGateway(fixture)
-  agent = await registeredAgent(replica, await fixture.launch({}))
-})
-afterAll(async () => {
-  await closeAgent(agent)
-  await replica.close()
-})
+prepareParties("session-ends")
 
 describe("a session", () => {
   it("ends with its person, also before the agent has joined", async () => {

@@ -1,4 +1,5 @@
 import { once } from "node:events"
+import { afterAll, beforeAll } from "vitest"
 import { WebSocket } from "ws"
 import { GatewayClient } from "../../src/agent/gateway-client.ts"
 import { Sessions } from "../../src/agent/sessions/sessions.ts"
@@ -11,7 +12,8 @@ import { endOf, frameOf, readFrame, readResult, type StreamResult } from "../../
 import { type AgentKeys, generateAgentKeys } from "../../src/core/protocol/messages.ts"
 import { type SessionTarget, sessionPath } from "../../src/core/protocol/sessions.ts"
 import { createLogger } from "../../src/core/telemetry/logger.ts"
-import type { TestGateway } from "../harness/gateway.ts"
+import { startGateway, type TestGateway } from "../harness/gateway.ts"
+import { type LaunchFixture, launchFixture } from "../harness/launches.ts"
 import { enterable } from "./process-entrance.ts"
 
 /** Agent of a Launch, registered with keys of its own. */
@@ -171,4 +173,22 @@ export function asAgent(
 /** Returns the challenge that an agent's connection has received. */
 export async function challengeOf(end: End): Promise<string> {
   return await end.receives(([first]) => first && (JSON.parse(first.toString()) as { challenge: string }).challenge)
+}
+
+/** Namespace of the Launches of a file's tests, its gateway, and the agent of the job that people enter. */
+export let fixture: LaunchFixture
+export let replica: TestGateway
+export let agent: Agent
+
+/** Prepares them for the tests of a file. */
+export function prepareParties(prefix: string, options: Parameters<typeof startGateway>[1] = {}): void {
+  fixture = launchFixture(prefix)
+  beforeAll(async () => {
+    replica = await startGateway(fixture, options)
+    agent = await registeredAgent(replica, await fixture.launch({}))
+  })
+  afterAll(async () => {
+    await closeAgent(agent)
+    await replica.close()
+  })
 }

@@ -54,7 +54,7 @@ async function opened(credentials: Call): Promise<{ session: SessionOpened; end:
 }
 
 /** Returns the events about the job's sessions. */
-async function told(): Promise<string[]> {
+async function messages(): Promise<string[]> {
   const { items } = await fixture.client.list(events, { namespace: fixture.namespace })
   const own = items.filter(({ involvedObject }) => involvedObject.uid === job.metadata.uid)
   return own.map(({ reason, message, reportingComponent }) => `${reportingComponent} ${reason}: ${message}`)
@@ -65,7 +65,7 @@ async function endsBy(reason: string, { session, end }: Awaited<ReturnType<typeo
   expect(await end.closed).toEqual([1008, reason])
   const { session_id: id, opened_by: by } = session
   await eventually(async () =>
-    expect(await told()).toEqual([
+    expect(await messages()).toEqual([
       `berth-facade SessionOpened: ${by} opened the session ${id} (exec).`,
       expect.stringMatching(
         `^berth-facade SessionEnded: The session ${id} of ${by} \\(exec\\) ended after \\d+ s, with 0 bytes to the container and 0 from it: ${reason}\\.$`,

@@ -1,23 +1,10 @@
 import { once } from "node:events"
-import { afterAll, beforeAll, describe, expect, it } from "vitest"
+import { describe, expect, it } from "vitest"
 import { systemClock } from "../../src/core/apis/clock.ts"
 import { keepAlive } from "../../src/core/apis/keep-alive.ts"
-import { startGateway, type TestGateway } from "../harness/gateway.ts"
-import { launchFixture } from "../harness/launches.ts"
-import { type Agent, accepted, asClient, closeAgent, openAt, registeredAgent, script } from "./parties.ts"
+import { accepted, agent, asClient, openAt, prepareParties, replica, script } from "./parties.ts"
 
-const fixture = launchFixture("session-readers")
-let replica: TestGateway
-let agent: Agent
-
-beforeAll(async () => {
-  replica = await startGateway(fixture)
-  agent = await registeredAgent(replica, await fixture.launch({}))
-})
-afterAll(async () => {
-  await closeAgent(agent)
-  await replica.close()
-})
+prepareParties("session-readers")
 
 /** Outputs, bytes: of some the last part waits in buffers when the command has ended, and the largest fits into none. */
 const SIZES = [2, 4, 6, 8, 10, 12, 32].map((mib) => mib * 1024 * 1024)

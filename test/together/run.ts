@@ -294,13 +294,13 @@ class ScenarioRun {
       const chain = launches.filter((launch) => vmNameOf(launch) === vm)
       const usd = chain.reduce((total, { status }) => total + (status?.costUsd ?? 0), 0)
       if (Math.abs(usd - billed) < 0.0003) return []
-      const told = chain.map(({ spec, status }) => [
+      const found = chain.map(({ spec, status }) => [
         spec.job.name,
         status?.vm,
         status?.loss,
         status?.agent?.finish?.reason,
       ])
-      return [`the VM of ${vm} was billed ${billed} USD, and its Launches cost ${usd}: ${JSON.stringify(told)}`]
+      return [`the VM of ${vm} was billed ${billed} USD, and its Launches cost ${usd}: ${JSON.stringify(found)}`]
     })
   }
 
