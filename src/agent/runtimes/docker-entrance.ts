@@ -5,6 +5,7 @@ import { text } from "node:stream/consumers"
 import type Docker from "dockerode"
 import type { StreamResult } from "../../core/apis/remote-command.ts"
 import type { SessionTarget } from "../../core/protocol/sessions.ts"
+import { isNotStarted } from "../exit-codes.ts"
 import { framesOf } from "./docker-frames.ts"
 import { CALL_SECONDS, errorMessage, withTimeout } from "./engine.ts"
 import { type Entrance, type Entry, EntryError } from "./runtime.ts"
@@ -17,9 +18,6 @@ const STDERR = 2
 
 /** Ctrl-D. */
 const END_OF_INPUT = "\u0004"
-
-/** Exit codes of a command that could not be started, as in a shell. */
-const NOT_STARTED = [126, 127]
 
 /** Parts of an entrance. */
 export interface EntranceOptions {
@@ -140,7 +138,7 @@ async function endInput(stream: Duplex): Promise<void> {
 async function resultOf(exec: Docker.Exec, command: readonly string[], isTool: boolean): Promise<StreamResult> {
   const { ExitCode: exitCode } = await withTimeout(CALL_SECONDS, exec.inspect())
   if (exitCode === null) return { error: "the connection to the command broke off; it may still run" }
-  if (!NOT_STARTED.includes(exitCode)) return { exitCode }
+  if (!isNotStarted(exitCode)) return { exitCode }
   const help = isTool ? "" : ". Without a shell in the image, `berth debug` has one"
   return { exitCode, error: `the container has no program ${command[0]}, or it can't be started${help}` }
 }

@@ -70,6 +70,7 @@ export async function startBeside(
 ): Promise<Toolbox> {
   const { HostConfig } = await withTimeout(CALL_SECONDS, docker.getContainer(target).inspect())
   const { CapAdd, CapDrop, SecurityOpt, LogConfig } = HostConfig
+  const { Memory, MemorySwap, PidsLimit } = HostConfig
   const shared = `container:${target}`
   const container = docker.getContainer(name)
   const spec: Docker.ContainerCreateOptions = {
@@ -82,6 +83,8 @@ export async function startBeside(
     HostConfig: {
       ...{ PidMode: shared, NetworkMode: shared, VolumesFrom: [target] },
       ...{ CapAdd, CapDrop, SecurityOpt, LogConfig },
+      // A host may also run other jobs.
+      ...{ Memory, MemorySwap, PidsLimit },
     },
   }
   await create(docker, spec)

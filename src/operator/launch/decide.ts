@@ -388,7 +388,7 @@ const END_CHECKS: Record<string, EndCheck> = {
   },
 }
 
-/** Reasons to end a VM whose time after the run is over. */
+/** Reasons to end a VM that has used its time after the run. */
 const TIME_OVER = {
   cleaning: "it was not clean",
   idle: "no job took it over",
