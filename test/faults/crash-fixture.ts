@@ -34,6 +34,17 @@ const LABEL = "test.berth.dev/fixture"
 /** Next action of an agent while its container runs. */
 export type Work = (launch: StoredLaunch, fixture: Fixture) => Promise<void>
 
+/** Behaviour of agents besides their work. */
+export interface Manners {
+  /** Returns true for a Launch whose agent does nothing. Default: none. */
+  isSilent?: (launch: StoredLaunch) => boolean
+  /** Acts before the container's start. Resolves with false if the container can't start. Default: each one starts. */
+  prepare?: (launch: StoredLaunch) => Promise<boolean>
+}
+
+/** The loopback network, where the receivers of tests are. */
+const RECEIVERS = { hosts: [], networks: ["127.0.0.0/8"] }
+
 /** Operator that runs in this process. */
 export interface Operator {
   life: Life
@@ -110,11 +121,15 @@ export class Fixture implements Observer {
     await this.client.patch(PROJECTS, { name: namespace }, { merge })
   }
 
+  /** Cluster-wide objects that the programs of this installation see. */
+  get seen(): { kinds: string[]; selector: string } {
+    return { kinds: ["Project", "Organization"], selector: `${LABEL}=${this.id}` }
+  }
+
   /** Starts an operator with the plan's fault. */
   async startOperator(plan: Plan): Promise<Operator> {
     const stop = new AbortController()
     const life = new Life(plan, this, () => stop.abort())
-    const seen = { kinds: ["Project", "Organization"], selector: `${LABEL}=${this.id}` }
     const logger = createLogger({
       ...{ level: "info", name: `operator-${this.#operators.size}` },
       destination: { write: (line) => void this.lines.push(line) },
@@ -123,11 +138,11 @@ export class Fixture implements Observer {
     const { accounts, offers } = this.fixture
     const running = startOperator(
       {
-        ...{ systemNamespace, watchNamespace, sessions: true },
+        ...{ systemNamespace, watchNamespace, sessions: true, privateReceivers: RECEIVERS },
         ...{ gatewayUrl: "https://gateway.test", agentImage: "registry.test/berth:1.0" },
       },
       {
-        client: life.client(this.client, seen),
+        client: life.client(this.client, this.seen),
         clouds: this.fixture.clouds(life),
         providers: { aws: life.provider(this.provider.provider) },
         ...{ offers: fixedOffers(offers), ownAccounts: accounts, architectures: [] },
@@ -200,20 +215,26 @@ export class Fixture implements Observer {
 
   /**
    * Runs one step of the agents on all running VMs. Agents do not power off, so a VM that the operator forgets stays.
-   * @param isSilent returns true for a Launch whose agent does nothing. Default: none
    */
-  async agents(work: Work, isSilent: (launch: StoredLaunch) => boolean = () => false): Promise<void> {
+  async agents(work: Work, manners: Manners = {}): Promise<void> {
     const alive = await this.alive()
     for (const vm of (await this.fixture.booted?.(this.#installation)) ?? alive) {
       const name = await this.#holderOf(vm)
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
-      if (launch === undefined || isOver(launch) || launch.spec.ended === true || isSilent(launch)) continue
-      const agent = launch.status?.agent
-      if (agent === undefined) await this.reports.register(name)
-      else if (agent.startTime === undefined) await this.#start(name)
-      else if (agent.finish === undefined) await work(launch, this)
-      else if (idlenessOf(launch).is === "cleaning") await this.reports.idle(name)
+      if (launch === undefined || isOver(launch) || launch.spec.ended === true || manners.isSilent?.(launch)) continue
+      await this.#act(launch, work, manners.prepare)
     }
+  }
+
+  /** Runs one step of the agent on the VM of a Launch. */
+  async #act(launch: StoredLaunch, work: Work, prepare: Manners["prepare"]): Promise<void> {
+    const { name } = launch.metadata
+    const agent = launch.status?.agent
+    if (agent === undefined) await this.reports.register(name)
+    else if (agent.finish !== undefined) {
+      if (idlenessOf(launch).is === "cleaning") await this.reports.idle(name)
+    } else if (agent.startTime !== undefined) await work(launch, this)
+    else if ((await prepare?.(launch)) ?? true) await this.#start(name)
   }
 
   /** Returns the name of the Launch that has a VM: the one that created it, or the last that has taken it over. */

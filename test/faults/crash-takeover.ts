@@ -46,7 +46,7 @@ function takeover(then?: (fixture: Fixture, pair: Pair) => Promise<void>): Scena
       if (pair.first?.status?.phase === "idle" && fixture.once("second")) await fixture.submit("second", SECOND)
       if (then !== undefined && pair.first?.status?.handedTo !== undefined && fixture.once("then"))
         await then(fixture, pair)
-      await fixture.agents((launch) => fixture.succeed(launch.metadata.name), isSilent)
+      await fixture.agents((launch) => fixture.succeed(launch.metadata.name), { isSilent })
     },
     isOver: async (fixture) => {
       if ((await fixture.job("second")) === undefined) return false

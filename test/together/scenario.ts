@@ -1,30 +1,57 @@
 import type { JobSpec } from "../../src/core/apis/job.ts"
 import type { JobArraySpec } from "../../src/core/apis/jobarray.ts"
 import type { RetryRule } from "../../src/core/apis/retry-rules.ts"
+import type { Fault } from "../faults/crash-gate.ts"
+import type { Reply } from "../harness/webhook-receiver.ts"
 import { randomFrom } from "../random.ts"
 
 /**
- * Random projects that combine what jobs can ask for, and what the pages docs/*.md promise about their ends. Nothing here
- * uses the operator's rules: this is the oracle.
+ * Random projects that combine what jobs can ask for with what may go wrong around them.
  */
 
-/** Ends of a container. `lost`: its VM disappears. */
-export type Outcome = "ok" | "fail" | "oom" | "idle" | "lost" | "preempted"
+/**
+ * Ends of the work on a VM. `hangs`: its agent is silent for a while, then reports success. `lost`: the VM disappears. The last
+ * four end before the container starts: the registry is down or has no such image, the bucket's server is down or forbids the mount.
+ */
+export type Outcome =
+  | "ok"
+  | "fail"
+  | "oom"
+  | "idle"
+  | "lost"
+  | "hangs"
+  | "preempted"
+  | "registryDown"
+  | "imageMissing"
+  | "bucketDown"
+  | "bucketForbidden"
 
-/** A job, and what becomes of each of its containers, in order. The last outcome repeats. */
+/** A job, and what becomes of each of its VMs, in order. The last outcome repeats. */
 export interface PlannedJob {
   name: string
   spec: Partial<JobSpec>
   outcomes: readonly Outcome[]
   /** Looks for which each container runs. */
   looks: number
+  /** True: it is submitted by REST. Otherwise as an object. */
+  isPosted: boolean
   /** True: a user cancels it at some time. */
   isCancelled: boolean
 }
 
+/** Caps of the project. A user removes those in USD when nothing runs and a job still waits for them. */
 export interface Caps {
   maxVms: number
   maxGpus: number
+  maxHourlyUsd?: number
+  maxMonthlyUsd?: number
+  reserve?: "strict"
+}
+
+/** Fault of a program: at which of its calls that change something, and how. */
+export interface ProgramFault {
+  at: number
+  fault: Fault
 }
 
 export interface Scenario {
@@ -38,8 +65,12 @@ export interface Scenario {
   groups: Readonly<Record<string, number>>
   /** Faults of the cloud's launch calls, in order. */
   cloudFaults: readonly ("capacity" | "transient" | "answerLost")[]
-  /** Faults of the operators, one after the other: at which of its calls that change something, and how. */
-  operatorFaults: readonly { at: number; fault: "before" | "after" | "lost" | "pause" }[]
+  /** Faults of the operators, one after the other. */
+  operatorFaults: readonly ProgramFault[]
+  /** Faults of the façades that users submit to, one after the other. */
+  facadeFaults: readonly ProgramFault[]
+  /** Answers of the receiver of the project's webhook, in order. Then it accepts. Undefined: there is no webhook. */
+  receiver: readonly Reply[] | undefined
   /** Seconds by which the clock jumps, some time after the beginning. */
   jumps: readonly number[]
 }
@@ -54,7 +85,7 @@ export function scenarioOf(seed: number): Scenario {
   const upTo = (most: number): number => 1 + Math.floor(random() * most)
   const machines = one([0, 1, 2])
   const outcomesOf = (isSpot: boolean): Outcome[] => {
-    const all: Outcome[] = ["ok", "ok", "fail", "oom", "idle", "lost", ...(isSpot ? (["preempted"] as const) : [])]
+    const all = [...OUTCOMES, ...(isSpot ? (["preempted"] as const) : [])]
     return Array.from({ length: upTo(4) }, () => one(all)).concat(some(0.7) ? "ok" : "fail")
   }
   const placeOf = (): Partial<JobSpec> => {
@@ -67,12 +98,17 @@ export function scenarioOf(seed: number): Scenario {
       ...(!isOwn && some(0.15) && { resources: { gpu: { model: "L4", count: 1 } } }),
     }
   }
+  const caps = capsOf({ one, some, upTo })
   const specOf = (): Partial<JobSpec> => {
     const group = one(Object.keys(GROUPS) as (keyof typeof GROUPS)[])
     return {
       ...placeOf(),
+      // Under a strict cap of a month a job without a timeout takes 30 days.
+      ...(caps.maxMonthlyUsd !== undefined && { timeoutSeconds: 3600 }),
       ...(some(0.4) && {
-        retryRules: [one(RULES)].map((rule) => (rule.action === "newVm" ? { ...rule, limit: upTo(2) } : rule)),
+        retryRules: Array.from({ length: upTo(3) }, () => one(RULES)).map((rule) =>
+          rule.action === "newVm" ? { ...rule, limit: upTo(2) } : rule,
+        ),
       }),
       // Berth takes no job with both: a VM that is reused lives longer than the job's own budget.
       ...(some(0.4)
@@ -97,9 +133,12 @@ export function scenarioOf(seed: number): Scenario {
       spec: { ...spec, ...(after.length > 0 && { after }) },
       outcomes: outcomesOf(spec.provisioning === "spot"),
       looks: upTo(3),
+      isPosted: some(0.5),
       isCancelled: some(0.1),
     })
   }
+  const faultsOf = (length: number, latest: number): ProgramFault[] =>
+    Array.from({ length }, () => ({ at: upTo(latest), fault: one(["before", "after", "lost", "pause"] as const) }))
   const size = 2 + Math.floor(random() * 3)
   const definition = specOf()
   const array = some(0.5)
@@ -118,14 +157,13 @@ export function scenarioOf(seed: number): Scenario {
     seed,
     jobs,
     array,
-    caps: { maxVms: 1 + upTo(3), maxGpus: 1 },
+    caps,
     machines,
     groups: GROUPS,
     cloudFaults: Array.from({ length: Math.floor(random() * 4) }, () => one(["capacity", "transient", "answerLost"])),
-    operatorFaults: Array.from({ length: Math.floor(random() * 4) }, () => ({
-      at: upTo(40),
-      fault: one(["before", "after", "lost", "pause"] as const),
-    })),
+    operatorFaults: faultsOf(Math.floor(random() * 4), 40),
+    facadeFaults: faultsOf(Math.floor(random() * 3), 6),
+    receiver: some(0.5) ? Array.from({ length: Math.floor(random() * 5) }, () => one(REPLIES)) : undefined,
     jumps: Array.from({ length: Math.floor(random() * 3) }, () => 10 + Math.floor(random() * 50)),
   }
 }
@@ -134,42 +172,31 @@ const RULES: readonly RetryRule[] = [
   { action: "newVm" },
   { action: "newVm", reasons: ["OutOfMemory"] },
   { action: "newVm", reasons: ["ContainerFailed"] },
+  { action: "newVm", reasons: ["ImagePullFailed", "VolumeMountFailed"] },
+  { action: "newVm", exitCodes: [137] },
+  { action: "newVm", reasons: ["ContainerFailed"], exitCodes: [1] },
   { action: "fail", reasons: ["OutOfMemory"] },
+  { action: "fail", reasons: ["ImagePullFailed"] },
 ]
 
-/** End of a job by what docs/retries.md, docs/usage.md and docs/jobs.md promise. */
-export interface ExpectedEnd {
-  phase: "succeeded" | "failed"
-  /** Word for the cause. */
-  reason: string
-  /** Number of containers that were started. */
-  runs: number
+/** The first are more likely. */
+const OUTCOMES: readonly Outcome[] = [
+  ...(["ok", "ok", "ok", "fail", "oom", "idle", "lost", "hangs"] as const),
+  ...(["registryDown", "imageMissing", "bucketDown", "bucketForbidden"] as const),
+]
+
+const REPLIES: readonly Reply[] = [500, 503, 429, "reset", { status: 302, headers: { location: "http://127.0.0.1:1" } }]
+
+interface Chances {
+  one<T>(values: readonly T[]): T
+  some(probability: number): boolean
+  upTo(most: number): number
 }
 
-/** Default of `maxLostVms` (docs/retries.md). */
-const LOST_VMS = 2
-
-/** Returns how a job ends that no one cancels, and that starts. */
-export function expectedEnd(spec: Partial<JobSpec>, outcomes: readonly Outcome[]): ExpectedEnd {
-  const { maxLostVms = LOST_VMS } = spec
-  let [lost, byRule] = [0, 0]
-  for (let runs = 1; ; runs++) {
-    const outcome = outcomes[Math.min(runs, outcomes.length) - 1] ?? "ok"
-    // A VM that the cloud takes back counts for nothing: there is no maxPreemptions.
-    if (outcome === "preempted") continue
-    if (outcome === "ok") return { phase: "succeeded", reason: "Succeeded", runs }
-    // A rule matches no timeout, and an idle limit ends a run as one.
-    if (outcome === "idle") return { phase: "failed", reason: "Idle", runs }
-    if (outcome === "lost" && ++lost > maxLostVms) return { phase: "failed", reason: "VMLost", runs }
-    if (outcome !== "lost" && byRule++ >= newVmsFor(spec, outcome))
-      return { phase: "failed", reason: "ContainerFailed", runs }
+function capsOf({ one, some, upTo }: Chances): Caps {
+  return {
+    ...{ maxVms: 1 + upTo(3), maxGpus: 1 },
+    ...(some(0.3) && { maxHourlyUsd: one([0.15, 0.3, 1]) }),
+    ...(some(0.3) && { maxMonthlyUsd: one([0.3, 0.6, 2]), reserve: "strict" as const }),
   }
-}
-
-/** Returns how many new VMs the rules give a job for a failed container. Each scenario has one rule at most. */
-function newVmsFor({ retryRules = [] }: Partial<JobSpec>, outcome: "fail" | "oom"): number {
-  // `ContainerFailed` includes `OutOfMemory`; a rule without reasons matches every failure.
-  const names = outcome === "oom" ? ["ContainerFailed", "OutOfMemory"] : ["ContainerFailed"]
-  const rule = retryRules.find(({ reasons }) => reasons?.some((one) => names.includes(one)) ?? true)
-  return rule?.action === "newVm" ? (rule.limit ?? 3) : 0
 }

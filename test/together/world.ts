@@ -61,16 +61,19 @@ export function openClouds({ machines, cloudFaults }: Scenario): OpenCloudFixtur
   })
 }
 
-/** Returns the cloud's bill. */
-function cloudBillUsd(cloud: SimCloud): number {
-  return [...vmBills(cloud).values()].reduce((total, usd) => total + usd, 0)
+/** Returns the cloud's bill. @param now as for `vmBills` */
+export function cloudBillUsd(cloud: SimCloud, now?: Date): number {
+  return [...vmBills(cloud, now).values()].reduce((total, usd) => total + usd, 0)
 }
 
-/** Returns the bill of each VM by the cloud's own times: whole seconds, at least the minimum; by the Launch that created it. */
-export function vmBills({ vms }: SimCloud): Map<string, number> {
+/**
+ * Returns the bill of each VM by the cloud's own times: whole seconds, at least the minimum; by the Launch that created it.
+ * @param now end of what is billed so far. Default: all VMs have ended
+ */
+export function vmBills({ vms }: SimCloud, now?: Date): Map<string, number> {
   const bills = vms.map(({ vm, spec }) => {
     const { hourlyPriceUsd = 0, minimumBilledSeconds = 0 } = spec?.offer ?? {}
-    const end = vm.terminationTime === undefined ? Number.NaN : Date.parse(vm.terminationTime)
+    const end = vm.terminationTime === undefined ? (now?.getTime() ?? Number.NaN) : Date.parse(vm.terminationTime)
     const seconds = Math.max(
       minimumBilledSeconds,
       Math.floor(end / 1000) - Math.floor(Date.parse(vm.createTime) / 1000),
