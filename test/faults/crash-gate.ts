@@ -137,6 +137,12 @@ export class Life {
     this.#resume()
   }
 
+  /** Ends the process now, like SIGKILL. */
+  kill(): void {
+    this.#die("SIGKILL")
+    this.resume()
+  }
+
   #pause(): void {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#paused = true

@@ -17,6 +17,8 @@ export interface Witnessed {
   /** Time at which its first container started. */
   started: Date | undefined
   isCancelled: boolean
+  /** True if the cluster was restored from a backup meanwhile. */
+  isRestored: boolean
   after: NonNullable<StoredJob["spec"]["after"]>
   phaseOf: (job: string) => string | undefined
 }
@@ -28,6 +30,8 @@ export function compareJob(job: StoredJob, seen: Witnessed): string | undefined 
   const { phase, reason } = job.status
   const { attempts, after, phaseOf, outcomes } = seen
   if (seen.isCancelled && phase === "cancelled") return undefined
+  if (seen.isRestored)
+    return isPlausible(job, seen) ? undefined : `${name} ended as ${phase}: ${reason} after a restore`
   const unmet = after.find(
     ({ job: before = "", outcome = "succeeded" }) => outcome !== "ended" && phaseOf(before) !== outcome,
   )
@@ -42,6 +46,25 @@ export function compareJob(job: StoredJob, seen: Witnessed): string | undefined 
   const expected = JSON.stringify(expectedEnd(job.spec, outcomes))
   const found = JSON.stringify({ phase, reason, attempts })
   return found === expected ? undefined : `${name} ended as ${found}, not as ${expected}`
+}
+
+/**
+ * Returns true if a job may have ended like this in a cluster that has forgotten some of its VMs: what they did may count
+ * again or not at all, and a VM that has ended since the backup is lost.
+ */
+function isPlausible({ spec, status }: StoredJob, { outcomes, after }: Witnessed): boolean {
+  const { reason = "" } = status ?? {}
+  const ends = outcomes.flatMap((_, from) => {
+    const rest = outcomes.slice(from)
+    return [spec, { ...spec, retryRules: [], maxLostVms: 0 }].map((each) => expectedEnd(each, rest).reason)
+  })
+  const others = [
+    "VMLost",
+    ...(after.length > 0 ? ["DependencyFailed"] : []),
+    ...(spec.maxCostUsd === undefined ? [] : ["BudgetExceeded"]),
+    ...(spec.timeoutSeconds === undefined ? [] : ["DeadlineExceeded"]),
+  ]
+  return [...ends, ...others].includes(reason)
 }
 
 /** Returns true if a job was ended by its own budget, or by a timeout that has passed since its first container's start. */
@@ -66,9 +89,19 @@ export async function compareBills(
     breaches.push(`billed ${billed} USD, and the Statements have ${stated}`)
     breaches.push(...wrongVms(clouds, launches))
   }
-  const ofJobs = jobs.reduce((total, { status }) => total + (status?.cost?.actualUsd ?? 0), 0)
+  const ofJobs = usdOf(jobs)
   if (differ(billed, ofJobs)) breaches.push(`billed ${billed} USD, and the jobs cost ${ofJobs}`)
   return breaches
+}
+
+/** Returns how the Statements and the costs of jobs differ. A restored cluster doesn't know the cost of VMs that it has ended. */
+export async function compareRestoredBills(fixture: Fixture, jobs: readonly StoredJob[]): Promise<string[]> {
+  const [stated, ofJobs] = [await fixture.statedUsd(), usdOf(jobs)]
+  return differ(stated, ofJobs) ? [`the Statements have ${stated} USD, and the jobs cost ${ofJobs}`] : []
+}
+
+function usdOf(jobs: readonly StoredJob[]): number {
+  return jobs.reduce((total, { status }) => total + (status?.cost?.actualUsd ?? 0), 0)
 }
 
 function differ(one: number, other: number): boolean {

@@ -75,6 +75,11 @@ export class Front {
     throw new Error(`POST /1/${path} of ${body.name}: ${answer}`)
   }
 
+  /** Kills the façade that runs. */
+  kill(): void {
+    this.#replicas.at(-1)?.life.kill()
+  }
+
   async close(): Promise<void> {
     for (const { life, stop, ended } of this.#replicas) {
       life.resume()

@@ -6,7 +6,7 @@ import type { KubeClient } from "../../src/core/kube/client.ts"
 import { JOB_ARRAYS, JOBS, PROJECTS } from "../../src/core/resources.ts"
 import { Fixture, type Operator } from "../faults/crash-fixture.ts"
 import { NthChange, Plan } from "../faults/crash-gate.ts"
-import { compareBills, compareJob } from "./compare.ts"
+import { compareBills, compareJob, compareRestoredBills } from "./compare.ts"
 import { outcomeOf } from "./ends.ts"
 import { Front } from "./front.ts"
 import { EndsReceiver } from "./receiver.ts"
@@ -57,11 +57,27 @@ export interface Ran {
   report: string
 }
 
+/** Cluster of scenarios that may be stopped, and may come back as it was before. */
+export interface Stoppage {
+  /** Resolves when the cluster runs. Until then it may be replaced. */
+  pass(run: StoppableRun): Promise<void>
+  /** Takes note that a run has ended. */
+  leave(run: StoppableRun): Promise<void>
+}
+
+/** Programs of one scenario. */
+export interface StoppableRun {
+  /** Kills all programs. */
+  kill(): void
+  /** Says that the cluster has forgotten what it learned since its backup. */
+  forget(): void
+}
+
 /** Runs a scenario to its end, and compares it with the oracle. */
-export async function runScenario(scenario: Scenario, client: KubeClient): Promise<Ran> {
+export async function runScenario(scenario: Scenario, client: KubeClient, stoppage?: Stoppage): Promise<Ran> {
   const open = openClouds(scenario)
   const fixture = await Fixture.open(client, open)
-  const run = new ScenarioRun(scenario, fixture, open.opened())
+  const run = new ScenarioRun(scenario, { fixture, clouds: open.opened(), stoppage })
   try {
     await run.begin()
     await run.toEnd()
@@ -69,14 +85,23 @@ export async function runScenario(scenario: Scenario, client: KubeClient): Promi
   } finally {
     await run.close()
     await fixture.close()
+    await stoppage?.leave(run)
   }
 }
 
-class ScenarioRun {
+/** Surroundings of a scenario. */
+interface Around {
+  fixture: Fixture
+  clouds: TogetherClouds
+  stoppage: Stoppage | undefined
+}
+
+class ScenarioRun implements StoppableRun {
   readonly #scenario: Scenario
   readonly #fixture: Fixture
   readonly #clouds: TogetherClouds
   readonly #front: Front
+  readonly #stoppage: Stoppage | undefined
   readonly #begin: Date
   readonly #breaches = new Set<string>()
   readonly #operators: Operator[] = []
@@ -95,11 +120,15 @@ class ScenarioRun {
   #step = STEP_SECONDS.first
   #starved = 0
   #isRaised = false
+  #isSubmitted = false
+  /** True once the cluster was restored from a backup. */
+  #isRestored = false
 
-  constructor(scenario: Scenario, fixture: Fixture, clouds: TogetherClouds) {
+  constructor(scenario: Scenario, { fixture, clouds, stoppage }: Around) {
     this.#scenario = scenario
     this.#fixture = fixture
     this.#clouds = clouds
+    this.#stoppage = stoppage
     this.#front = new Front(fixture, scenario.facadeFaults)
     this.#begin = fixture.clock.now()
   }
@@ -118,6 +147,16 @@ class ScenarioRun {
     }
     if (array !== undefined)
       await client.create(JOB_ARRAYS, { metadata: { name: array.name, namespace }, spec: array.spec } as never)
+    this.#isSubmitted = true
+  }
+
+  kill(): void {
+    this.#operators.at(-1)?.life.kill()
+    this.#front.kill()
+  }
+
+  forget(): void {
+    this.#isRestored = true
   }
 
   async toEnd(): Promise<void> {
@@ -126,10 +165,7 @@ class ScenarioRun {
     const isClean = async () => (await this.#fixture.alive()).length === 0 && (await this.#areSettled())
     if (!(await this.#within(AFTER_SECONDS, isClean))) this.#breach("stuck: VMs")
     // The Statements follow the Launches.
-    await this.#within(
-      GRACE_SECONDS,
-      async () => (await compareBills(this.#fixture, this.#clouds, this.#jobs)).length === 0,
-    )
+    await this.#within(GRACE_SECONDS, async () => (await this.#wrongBills()).length === 0)
     if (this.#receiver !== undefined) await this.#within(DELIVERY_SECONDS, async () => this.#undelivered().length === 0)
     await this.#compare()
   }
@@ -183,6 +219,7 @@ class ScenarioRun {
       await this.#turn()
       const last = this.#operators.at(-1)
       if (last?.ended === true || last?.life.dead === true || last?.life.paused === true) await this.#startOperator()
+      if (this.#isSubmitted) await this.#stoppage?.pass(this)
       await sleep(10)
       if (last !== undefined && last.life.quietMs >= QUIET_MS) this.#moveOn(last.life.leads)
       else this.#step = STEP_SECONDS.first
@@ -218,7 +255,9 @@ class ScenarioRun {
     const launches = await this.#fixture.launches()
     const seen = { scenario: this.#scenario, cloud: this.#clouds.cloud, clock, begin: this.#begin, launches }
     const ownUsd = this.#clouds.hosts.billUsd()
-    for (const breach of breachesNow({ ...seen, ownUsd, isRaised: this.#isRaised })) this.#breach(breach)
+    // A restored cluster doesn't know the VMs that are newer than its backup, until it ends them.
+    const found = this.#isRestored ? [] : breachesNow({ ...seen, ownUsd, isRaised: this.#isRaised })
+    for (const breach of found) this.#breach(breach)
     const isStarved = launches.every(isOver) && this.#jobs.some(({ status }) => status?.reason === "CapReached")
     this.#starved = isStarved ? this.#starved + 1 : 0
     if (this.#isRaised || this.#starved < STARVED_LOOKS) return
@@ -309,7 +348,7 @@ class ScenarioRun {
       .after ?? []) {
       const phase = this.#jobs.find(({ metadata }) => metadata.name === name)?.status?.phase
       const isMet = isTerminal(phase) && (outcome === "ended" || phase === outcome)
-      if (!isMet) this.#breach(`${job} runs, and ${name} is ${phase}, not ${outcome}`)
+      if (!isMet && !this.#isRestored) this.#breach(`${job} runs, and ${name} is ${phase}, not ${outcome}`)
     }
   }
 
@@ -328,6 +367,11 @@ class ScenarioRun {
     return this.#jobs.every(({ status }) => status?.settled === true)
   }
 
+  async #wrongBills(): Promise<string[]> {
+    if (this.#isRestored) return await compareRestoredBills(this.#fixture, this.#jobs)
+    return await compareBills(this.#fixture, this.#clouds, this.#jobs)
+  }
+
   #undelivered(): string[] {
     return this.#receiver?.differences(this.#jobs) ?? []
   }
@@ -343,12 +387,13 @@ class ScenarioRun {
         started: this.#started.get(name),
         isCancelled: this.#cancelled.has(name),
         after: jobs.find((one) => one.name === name)?.spec.after ?? array?.spec.after ?? [],
+        isRestored: this.#isRestored,
         phaseOf: (job) => this.#jobs.find(({ metadata }) => metadata.name === job)?.status?.phase,
       })
       if (breach !== undefined) this.#breach(breach)
     }
     for (const name of await this.#fixture.alive()) this.#breach(`a VM of ${name} is left`)
-    for (const what of await compareBills(this.#fixture, this.#clouds, this.#jobs)) this.#breach(what)
+    for (const what of await this.#wrongBills()) this.#breach(what)
     for (const what of this.#undelivered()) this.#breach(what)
   }
 
