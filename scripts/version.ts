@@ -4,7 +4,7 @@
 export interface Version {
   /** Without the part behind the hyphen, such as 0.2.0. A candidate comes before it. */
   release: string
-  /** What neighbours are counted by, such as 0.2. */
+  /** Major and minor number, by which neighbours count, such as 0.2. */
   minor: string
   /** Number of the candidate, from 1; undefined for the release itself. */
   candidate: string | undefined

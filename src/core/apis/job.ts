@@ -494,7 +494,8 @@ const placementFields = {
   cloud: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 32 }), {
       maxItems: LIMITS.clouds,
-      description: "Clouds on which the job may run: aws, gcp, azure, nebius, and own for machines of your own. Default: any.",
+      description:
+        "Clouds on which the job may run: aws, gcp, azure, nebius, and own for machines of your own. Default: any.",
     }),
   ),
   region: Type.Optional(
