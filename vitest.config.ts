@@ -16,6 +16,7 @@ const PURE = [
   "test/agent/usage-delivery.test.ts",
   "test/imports.test.ts",
   "test/release/attest.test.ts",
+  "test/release/version.test.ts",
   "test/router/*.test.ts",
   "test/money/strict-caps.test.ts",
   "test/money/full-cpu-bills.test.ts",

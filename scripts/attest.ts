@@ -94,6 +94,11 @@ function sha256(content: Uint8Array): Buffer {
   return createHash("sha256").update(content).digest()
 }
 
+/** Returns the notes with links to the repository's files at the tag. GitHub resolves relative links in files only. */
+export function linkedTo(tag: string, notes: string): string {
+  return notes.replace(/\]\((?![a-z]+:|#)/g, `](${REPOSITORY}/blob/${tag}/`)
+}
+
 /** Returns the changelog's entry of a version, without its heading; undefined if there is none. */
 export function notesOf(changelog: string, version: string): string | undefined {
   const entries = changelog.split(/^## /m).slice(1)

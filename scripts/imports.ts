@@ -41,7 +41,10 @@ export const ROOMS: Readonly<Record<string, readonly string[]>> = {
   "api/usage": ["core", "api/logs"],
   "api/gateway": ["core", "api/http", "api/logs", "api/uploads", "api/usage"],
   "api/main.ts": ["core", "clouds", "market", "accounts", "api", "options.ts"],
-  agent: ["core/apis", "core/machines", "core/protocol", "core/reuse", "clouds/definition.ts", "clouds/definitions.ts"],
+  agent: [
+    ...["core/apis", "core/machines", "core/package.ts", "core/protocol", "core/reuse"],
+    ...["clouds/definition.ts", "clouds/definitions.ts"],
+  ],
   client: ["core/apis/output.ts", "core/apis/rest-names.ts", "core/apis/trouble.ts"],
   console: ["client", "core/apis/remote-command.ts"],
   cli: ["core/apis", "client", "smoke"],

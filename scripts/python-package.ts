@@ -7,6 +7,7 @@ import { openApiDocument } from "../src/api/document.ts"
 import { JOB_CLOUDS } from "../src/clouds/definitions.ts"
 import { LIMITS } from "../src/core/apis/field-limits.ts"
 import { pythonEnvironment } from "../test/python-environment.ts"
+import { pythonVersion } from "./version.ts"
 
 /**
  * Builds the Python package `berth-jobs`: `scripts/python-package.ts --out FOLDER` writes a wheel and an sdist. The
@@ -14,7 +15,7 @@ import { pythonEnvironment } from "../test/python-environment.ts"
  *
  * - `berth/_api`: requests, answers and records, by openapi-python-client from the OpenAPI document,
  * - `berth/_sync`: the blocking twin of `berth/aio`, by unasync,
- * - `berth/_built.py`: the version of package.json, and limits of the API.
+ * - `berth/_built.py`: the version of package.json in Python's spelling, and limits of the API.
  */
 
 const run = promisify(execFile)
@@ -102,7 +103,7 @@ async function builtFacts(): Promise<string> {
   return [
     '"""Written by the build: the version of Berth, and limits of its API."""',
     "",
-    `__version__ = ${JSON.stringify(version)}`,
+    `__version__ = ${JSON.stringify(pythonVersion(version))}`,
     `WORKDIR_BYTES = ${LIMITS.workdirBytes}`,
     `WORKDIR_ENTRIES = ${LIMITS.workdirEntries}`,
     `ARRAY_NAME_LENGTH = ${LIMITS.jobArrayName}`,

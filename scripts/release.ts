@@ -4,9 +4,10 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/
 import { tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import { parseArgs, promisify } from "node:util"
-import { checksums, notesOf, provenance, type ReleaseFile, ThrowAwayKey } from "./attest.ts"
+import { checksums, linkedTo, notesOf, provenance, type ReleaseFile, ThrowAwayKey } from "./attest.ts"
 import { bundle, bundleCli, sbomOf } from "./bundle.ts"
 import { packPython } from "./python-package.ts"
+import { parseVersion } from "./version.ts"
 
 /**
  * Builds everything that a tag publishes: `npm run release -- --tag v1.2.3`, which the workflow `release` runs.
@@ -47,8 +48,8 @@ export async function buildRelease({ out, tag, buildArgs, scan }: ReleaseOptions
     throw new Error(
       `the tag is ${tag}, and package.json has ${version}: tag the commit v${version}, or change package.json`,
     )
-  // A pre-release has no entry of its own.
-  const notes = await releaseNotes(version, tag !== undefined && !version.includes("-"))
+  parseVersion(version)
+  const notes = linkedTo(`v${version}`, await releaseNotes(version, tag !== undefined))
   await checkPrograms()
   const [files, images] = [join(out, "files"), join(out, "images")]
   await rm(out, { recursive: true, force: true })

@@ -3,6 +3,7 @@ import { timestamp } from "../core/apis/clock.ts"
 import { defined } from "../core/apis/defined.ts"
 import type { Workdir } from "../core/apis/job.ts"
 import type { IdleLimit } from "../core/apis/usage.ts"
+import { packageVersion } from "../core/package.ts"
 import { openBuckets, openOrder } from "../core/protocol/messages.ts"
 import { type Buckets, HEARTBEAT_SECONDS, type RegisterResponse, type RunOrder } from "../core/protocol/protocol.ts"
 import { type LaunchContext, openRuntime, whenAborted } from "./context.ts"
@@ -24,7 +25,7 @@ import { keepAccess } from "./volumes/renewal.ts"
 import { fetchWorkdir } from "./workdir.ts"
 
 /** Version of this agent, as it registers. */
-export const AGENT_VERSION = "0.1.0"
+export const AGENT_VERSION = packageVersion()
 
 /** Time that the finish waits for the log while the gateway rejects it, seconds. */
 const FLUSH_SECONDS = 60

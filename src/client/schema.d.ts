@@ -1292,7 +1292,7 @@ export interface components {
             timeoutSeconds?: number | null;
             /**
              * Format: int64
-             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 30 s on Nebius, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number | null;
             /**
@@ -1301,7 +1301,7 @@ export interface components {
              */
             priority?: number | null;
             concurrencyGroup?: components["schemas"]["ConcurrencyGroup"] | null;
-            /** @description Clouds on which the job may run: aws, gcp, azure, and own for machines of your own. Default: any. */
+            /** @description Clouds on which the job may run: aws, gcp, azure, nebius, and own for machines of your own. Default: any. */
             cloud?: ("aws" | "gcp" | "azure" | "nebius" | "own")[] | null;
             /**
              * @description Purchase option of the VM: onDemand, spot, or spotFirst (spot if available, else on-demand).
@@ -2125,7 +2125,7 @@ export interface components {
             timeoutSeconds?: number | null;
             /**
              * Format: int64
-             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 30 s on Nebius, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number | null;
             /**
@@ -2398,7 +2398,7 @@ export interface components {
             timeoutSeconds?: number;
             /**
              * Format: int64
-             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.
+             * @description Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 30 s on Nebius, 15 s on Google Cloud and Azure. Default: 10.
              */
             terminationGraceSeconds?: number;
             /**

@@ -5,6 +5,7 @@ import { basename, join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, expect } from "vitest"
 import { pythonBuildPrograms, writePythonSources } from "../../scripts/python-package.ts"
+import { pythonVersion } from "../../scripts/version.ts"
 import { openApiDocument } from "../../src/api/document.ts"
 import { packFolder } from "../../src/cli/workdir.ts"
 import { DURATION, GPU } from "../../src/client/job-grammar.ts"
@@ -32,17 +33,17 @@ here.describe("the wheel and the sdist of berth-jobs", () => {
   here.it("have the version of package.json, and install without Node.js", async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
     const { wheel, sdist, python } = installed
-    // Python writes a pre-release without hyphen and point.
-    const ofPython = version.replace(/-(a|b|rc)\.?/, "$1")
+    const ofPython = pythonVersion(version)
     expect([wheel, sdist].map((path) => basename(path))).toEqual([
       `berth_jobs-${ofPython}-py3-none-any.whl`,
       `berth_jobs-${ofPython}.tar.gz`,
     ])
     const ofSdist = await freshPython(join(folder, "of-sdist"), sdist)
     for (const each of [python, ofSdist]) {
-      const code = "import berth, berth.aio; print(berth.__version__)"
+      const code =
+        "import berth, berth.aio, importlib.metadata; print(berth.__version__, importlib.metadata.version('berth-jobs'))"
       // A search for programs finds none.
-      expect((await run(each, ["-c", code], { env: { PATH: "" } })).stdout.trim()).toBe(version)
+      expect((await run(each, ["-c", code], { env: { PATH: "" } })).stdout.trim()).toBe(`${ofPython} ${ofPython}`)
     }
   })
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto"
 import { describe, expect, it } from "vitest"
-import { checksums, notesOf, provenance, ThrowAwayKey } from "../../scripts/attest.ts"
+import { checksums, linkedTo, notesOf, provenance, ThrowAwayKey } from "../../scripts/attest.ts"
 import { verifiedBy } from "./signatures.ts"
 
 const FILES = ["a", "b"].map((name) => ({ name, content: Buffer.from(`content of ${name}`) }))
@@ -35,11 +35,19 @@ describe("the documents of a release", () => {
     expect(() => verifiedBy(key.publicPem, forged)).toThrow("signature verification failed")
   })
 
+  it("have notes whose links lead to the files of the tag", () => {
+    const notes = "- [a](docs/a.md#part), [b](https://example.com), [c](#c), `[d]`\n"
+    expect(linkedTo("v1.2.3-rc.1", notes)).toBe(
+      "- [a](https://github.com/berth-dev/berth/blob/v1.2.3-rc.1/docs/a.md#part), [b](https://example.com), [c](#c), `[d]`\n",
+    )
+  })
+
   it.each(["## 1.2.3", "## [1.2.3]", "## v1.2.3 (2026-12-01)", "## [1.2.3] - 2026-12-01", "## 1.2.3: the first"])(
     "have the notes below %s",
     (heading) => {
       const changelog = `# Changelog\n\n## 1.2.3-rc.1\n\nearly\n\n${heading}\n\n- new\n\n### Fixed\n\n- old\n\n## 1.2.2\n\nx\n`
       expect(notesOf(changelog, "1.2.3")).toBe("- new\n\n### Fixed\n\n- old\n")
+      expect(notesOf(changelog, "1.2.3-rc.1")).toBe("early\n")
       expect(notesOf(changelog, "1.2.4")).toBeUndefined()
     },
   )

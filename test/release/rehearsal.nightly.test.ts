@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
 import { afterAll, beforeAll, expect, inject, it } from "vitest"
+import { pythonVersion } from "../../scripts/version.ts"
 import { docker, missingForContainers } from "../agent/images.ts"
 import { helmProgram } from "../chart/helm.ts"
 import { oldestNode } from "../cli/oldest-node.ts"
@@ -90,7 +91,7 @@ needing(missing).describe("a rehearsed release", { timeout: 1_200_000 }, () => {
 
   it("has every file of a tag, with checksums and provenance of the very files, signed", async () => {
     const program = [`berth-${version}-bundle.tar.gz`, `berth-dev-cli-${version}.tgz`, `berth-${version}.tgz`]
-    const python = [`berth_jobs-${version}-py3-none-any.whl`, `berth_jobs-${version}.tar.gz`]
+    const python = ["-py3-none-any.whl", ".tar.gz"].map((end) => `berth_jobs-${pythonVersion(version)}${end}`)
     const others = ["berth-packages.spdx.json", "crds.yaml", "images.txt", "install.yaml", "notes.md"]
     const documents = ["SHA256SUMS", "SHA256SUMS.sigstore.json", "cosign.pub", "provenance.sigstore.json"]
     expect((await readdir(files)).sort()).toEqual([...program, ...python, ...others, ...documents].sort())

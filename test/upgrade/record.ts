@@ -1,18 +1,20 @@
 import { execFile } from "node:child_process"
 import { createHash } from "node:crypto"
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises"
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import { gzipSync } from "node:zlib"
+import { isReplacedBy } from "../../scripts/version.ts"
 import { call, restOf, shellJob, untilStatus } from "../e2e/rest.ts"
 import { Program } from "../harness/program-process.ts"
 import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 
 /**
  * Records what this version leaves behind, for the tests of later versions: the data directory of `npm start`, with objects
- * of every kind that REST makes, and what REST says of them. `npm run record` writes test/upgrade/<version>/. The
- * directory lacks certificates, which each start creates, and the logs of the control plane.
+ * of every kind that REST makes, and what REST says of them. `npm run record` writes test/upgrade/<version>/, in place of
+ * those of other candidates of the version. The directory lacks certificates, which each start creates, and the logs of
+ * the control plane.
  */
 
 const ROOT = join(import.meta.dirname, "..", "..")
@@ -50,6 +52,8 @@ try {
   const recorded = await record()
   program.send("SIGTERM")
   await program.ended
+  for (const name of await readdir(import.meta.dirname))
+    if (isReplacedBy(name, version)) await rm(recordedFolder(name), { recursive: true })
   const target = recordedFolder(version)
   await mkdir(target, { recursive: true })
   const excluded = LEFT_OUT.map((path) => `--exclude=berth/${path}`)

@@ -443,7 +443,7 @@ function containerFieldsOf({ image, text, envItems, volume, retryRules, distinct
       Int({
         maximum: LIMITS.terminationGraceSeconds,
         description:
-          "Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 15 s on Google Cloud and Azure. Default: 10.",
+          "Maximum seconds from the stop signal to SIGKILL at the timeout, a cancellation or a preemption. A preemption leaves less: about 85 s on AWS, 30 s on Nebius, 15 s on Google Cloud and Azure. Default: 10.",
       }),
     ),
   }
@@ -494,7 +494,8 @@ const placementFields = {
   cloud: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 32 }), {
       maxItems: LIMITS.clouds,
-      description: "Clouds on which the job may run: aws, gcp, azure, and own for machines of your own. Default: any.",
+      description:
+        "Clouds on which the job may run: aws, gcp, azure, nebius, and own for machines of your own. Default: any.",
     }),
   ),
   region: Type.Optional(

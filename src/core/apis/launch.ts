@@ -123,7 +123,7 @@ export const LaunchSpecSchema = Type.Object(
       Type.Number({
         minimum: 0,
         description:
-          "Highest price of a spot machine by a strict limit or the job's maxHourlyPriceUsd, USD per hour. AWS and Azure end the VM above it. On GCP it is the on-demand price, for strict limits only.",
+          "Highest price of a spot machine by a strict limit or the job's maxHourlyPriceUsd, USD per hour. AWS and Azure end the VM above it. On Google Cloud and Nebius it is the on-demand price, for strict limits only.",
       }),
     ),
     reservedUsd: Type.Optional(

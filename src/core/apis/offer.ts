@@ -22,7 +22,7 @@ const OfferGpuSchema = Type.Object(
 /** Row of the catalogue: one machine type in one region with one purchase option. */
 export const OfferSchema = Type.Object(
   {
-    cloud: Text(32, "aws, gcp, azure, or local in development."),
+    cloud: Text(32, "aws, gcp, azure, nebius, own for a machine of your own, or local in development."),
     region: Text(LIMITS.region, "Name of the region in the cloud."),
     zone: Type.Optional(Text(LIMITS.region, "Zone, if the offer is limited to one.")),
     instanceType: Text(128, "Name of the machine type in the cloud."),
