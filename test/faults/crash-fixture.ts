@@ -38,6 +38,8 @@ export type Work = (launch: StoredLaunch, fixture: Fixture) => Promise<void>
 export interface Manners {
   /** Returns true for a Launch whose agent does nothing. Default: none. */
   isSilent?: (launch: StoredLaunch) => boolean
+  /** Acts when the gateway rejects an agent for ever, because its Launch is gone. Default: nothing. */
+  onRefused?: (vm: string) => void
   /** Acts before the container's start. Resolves with false if the container can't start. Default: each one starts. */
   prepare?: (launch: StoredLaunch) => Promise<boolean>
 }
@@ -221,6 +223,7 @@ export class Fixture implements Observer {
     for (const vm of (await this.fixture.booted?.(this.#installation)) ?? alive) {
       const name = await this.#holderOf(vm)
       const launch = await ifFound(this.client.get(LAUNCHES, { namespace: this.systemNamespace, name }))
+      if (launch === undefined) manners.onRefused?.(vm)
       if (launch === undefined || isOver(launch) || launch.spec.ended === true || manners.isSilent?.(launch)) continue
       await this.#act(launch, work, manners.prepare)
     }
@@ -286,10 +289,15 @@ export class Fixture implements Observer {
     await this.fixture.takeBack(vmId)
   }
 
+  /** Returns true if the container of a Launch was started, and has not ended by itself. */
+  isRunning(launch: string): boolean {
+    return this.started.includes(launch) && !this.#finished.has(launch)
+  }
+
   onTerminate(vm: string): void {
     const launch = this.#holders.get(vm) ?? vm
-    const isRunning = this.started.includes(launch) && !this.#finished.has(launch)
-    if (isRunning && !this.mayKill) this.#violation("killed", `the VM of ${launch} is ended while its container runs`)
+    if (this.isRunning(launch) && !this.mayKill)
+      this.#violation("killed", `the VM of ${launch} is ended while its container runs`)
   }
 
   async onCloudChange(): Promise<void> {

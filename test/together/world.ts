@@ -21,6 +21,9 @@ const OFFERS: readonly Offer[] = MACHINES.flatMap((machine) => {
   ]
 })
 
+/** Time for which a host runs on without an answer, seconds: longer than the clock moves between two looks. */
+const LEASE_SECONDS = 300
+
 /** The clouds of a scenario, and what they saw. */
 export interface TogetherClouds extends CloudFixture {
   cloud: SimCloud
@@ -36,7 +39,7 @@ export function openClouds({ machines, cloudFaults }: Scenario): OpenCloudFixtur
     cloud.faults.push(...cloudFaults.map((fault) => ({ fault })))
     const hosts = new OwnHosts({ client, clock, namespace, systemNamespace, onStop: onTerminate })
     for (let index = 0; index < machines; index++)
-      await hosts.join(`machine-${index}`, { hourlyPriceUsd: 0.05, leaseSeconds: 120 })
+      await hosts.join(`machine-${index}`, { hourlyPriceUsd: 0.05, leaseSeconds: LEASE_SECONDS })
     opened = {
       ...{ cloud, hosts },
       accounts: [{ cloud: "sim", region: "here" }],
