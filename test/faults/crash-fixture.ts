@@ -38,7 +38,7 @@ export type Work = (launch: StoredLaunch, fixture: Fixture) => Promise<void>
 export interface Manners {
   /** Returns true for a Launch whose agent does nothing. Default: none. */
   isSilent?: (launch: StoredLaunch) => boolean
-  /** Acts when the gateway rejects an agent for ever, because its Launch is gone. Default: nothing. */
+  /** Acts when the gateway rejects an agent for ever, because its Launch was deleted. Default: nothing. */
   onRefused?: (vm: string) => void
   /** Acts before the container's start. Resolves with false if the container can't start. Default: each one starts. */
   prepare?: (launch: StoredLaunch) => Promise<boolean>
