@@ -27,3 +27,9 @@ export async function unpackProgram(version: string, folder: string): Promise<st
   await promisify(execFile)("tar", ["-xJf", join(recordedFolder(version), "program.tar.xz"), "-C", folder])
   return join(folder, "berth", "berth.mjs")
 }
+
+/** Unpacks the kinds, rights and policies of a version into the folder. Returns the path of its `manifests`. */
+export async function unpackManifests(version: string, folder: string): Promise<string> {
+  await promisify(execFile)("tar", ["-xJf", join(recordedFolder(version), "manifests.tar.xz"), "-C", folder])
+  return join(folder, "manifests")
+}
