@@ -24,7 +24,7 @@ import { makeKey } from "../harness/api-keys.ts"
 import { Balancer } from "../harness/balancer.ts"
 import { openWhole } from "../harness/closing.ts"
 import { type ContainerRuntime, processRuntime } from "../harness/container-runtime.ts"
-import { eventually } from "../harness/eventually.ts"
+import { eventually, until } from "../harness/eventually.ts"
 import { Program } from "../harness/program-process.ts"
 import { SYSTEM_NAMESPACE } from "../harness/system-namespace.ts"
 import { startMoto } from "../moto.ts"
@@ -195,14 +195,14 @@ export class RollingBerth {
   async #startReplica(kind: Kind, version: Version): Promise<Replica> {
     const { programOf, kubeconfigs, proxy, motoUrl } = this.#parts
     const port = await freePair()
-    const shared = ["--kubeconfig", kubeconfigs[kind], "--log-level", "debug"]
+    const receivers = ["--private-receivers", "127.0.0.0/8"]
+    const shared = ["--kubeconfig", kubeconfigs[kind], "--log-level", "debug", ...receivers]
     const own = version === "now" ? ["--sessions", "true"] : []
     // Every operator names the agent of its own version, which VMs then pull.
     const agent = ["--agent-image", `registry.test/berth:${version}`]
     const options = {
       operator: [
         ...["--gateway-url", this.balancer.url, ...agent, "--volumes-image", "none", "--metrics-port", String(port)],
-        ...["--private-receivers", "127.0.0.0/8"],
       ],
       facade: [
         ...["--port", String(port), "--default-project", PROJECT, "--requests-per-minute", "0"],
@@ -224,6 +224,15 @@ export class RollingBerth {
       throw new Error(`${name} is not ready: ${String(error)}\n${program.output.slice(-3000)}`)
     })
     return { kind, version, program, url }
+  }
+
+  /** Starts the agent of an own machine, which joins by the token. */
+  startHost(token: string): Program {
+    const options = ["--gateway", this.balancer.url, "--token", token, "--runtime", "process"]
+    const argv = [this.#parts.programOf.now, "host", ...options, "--data-dir", join(this.folder, "host"), "--log-level", "debug"]
+    const host = new Program("host", argv, { PATH: process.env["PATH"], ...compileCache() })
+    this.programs.push(host)
+    return host
   }
 
   /** Calls the REST API once. @throws what fetch throws */
@@ -272,13 +281,16 @@ export class RollingBerth {
     await this.kubectl(["apply", "--server-side", "-f", "-"], JSON.stringify(manifest))
   }
 
-  async record(name: string): Promise<Record<string, unknown>> {
-    return (await this.rest("GET", `/jobs/${name}`)).body
+  async record(name: string, collection = "jobs"): Promise<Record<string, unknown>> {
+    return (await this.rest("GET", `/${collection}/${name}`)).body
   }
 
-  /** Resolves when a job has this status. */
-  async until(name: string, status: string, seconds = 120): Promise<void> {
-    await eventually(async () => expect(await this.record(name), await this.situation()).toMatchObject({ status }), seconds)
+  /** Resolves when a job has this status, or an array. */
+  async until(name: string, status: string, seconds = 120, collection: "jobs" | "arrays" = "jobs"): Promise<void> {
+    const has = async (): Promise<boolean> => (await this.record(name, collection))["status"] === status
+    await until(`${name} ${status}`, has, seconds).catch(async (error: unknown) => {
+      throw new Error(`${String(error)}\n${await this.situation()}`)
+    })
   }
 
   async job(name: string): Promise<StoredJob> {

@@ -32,17 +32,17 @@ export class World {
    * `over CODE`.
    */
   script(name: string, body: string): string {
-    const tell = (what: string) => `echo "${what} $$ $BERTH_LAUNCH $BERTH_JOB_IN" >> ${this.#file(name)}`
+    const tell = (what: string) => `echo "${what} $$ $BERTH_LAUNCH $BERTH_JOB_IN" >> ${this.file(name)}`
     return `over() { ${tell("end")}; exit $1; }; ${tell("start")}; ${body}; over 0`
   }
 
   /** Shell command that waits until the gate is open. */
   wait(gate: string): string {
-    return `until [ -e ${this.#gate(gate)} ]; do sleep 0.1; done`
+    return `until [ -e ${this.gate(gate)} ]; do sleep 0.1; done`
   }
 
   async open(...gates: string[]): Promise<void> {
-    for (const gate of gates) await writeFile(this.#gate(gate), "")
+    for (const gate of gates) await writeFile(this.gate(gate), "")
   }
 
   /** Shell command that prints a line, and writes it to a file that `said` reads. */
@@ -57,7 +57,7 @@ export class World {
 
   /** Returns the runs of this name, in the order of their beginning. */
   async runs(name: string): Promise<Run[]> {
-    const text = await readFile(this.#file(name), "utf8").catch(() => "")
+    const text = await readFile(this.file(name), "utf8").catch(() => "")
     const lines = text.split("\n").filter((line) => line !== "")
     const ends = lines.filter((line) => line.startsWith("end "))
     return lines
@@ -76,11 +76,13 @@ export class World {
     return files.flatMap((file) => (file.startsWith("run-") ? [file.slice(4)] : [])).sort()
   }
 
-  #file(name: string): string {
+  /** Path of the file with the runs of this name. */
+  file(name: string): string {
     return join(this.#folder, `run-${name}`)
   }
 
-  #gate(gate: string): string {
+  /** Path of the file that opens a gate. */
+  gate(gate: string): string {
     return join(this.#folder, `gate-${gate}`)
   }
 
