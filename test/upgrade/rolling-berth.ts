@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import type { Instance } from "@aws-sdk/client-ec2"
 import { expect, inject } from "vitest"
 import { compileCache } from "../../dev/compile-cache.ts"
 import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
@@ -42,6 +43,9 @@ export const PROJECT = "acme"
 const BUCKET = "logs-of-jobs"
 /** Grace of the chart's pods, seconds. */
 const GRACE_SECONDS = 30
+
+/** Phases of jobs and Launches after which nothing of them runs. */
+const OVER: readonly string[] = ["succeeded", "failed", "cancelled", "terminated", "refused", "handedOver"]
 
 /** Version of a program: the recorded one, or the one of this checkout. */
 export type Version = "0.1.0" | "now"
@@ -136,7 +140,9 @@ export class RollingBerth {
 
   /** Resolves when a key works at each façade, for writes too. */
   async untilUsable(name: string, key: string): Promise<void> {
-    await eventually(async () => expect(isBound(await this.client.get(API_KEYS, { namespace: PROJECT, name }))).toBe(true))
+    await eventually(async () =>
+      expect(isBound(await this.client.get(API_KEYS, { namespace: PROJECT, name }))).toBe(true),
+    )
     for (const { url } of this.facades())
       await eventually(async () => {
         const { status, text } = await this.call("POST", "/jobs?dry_run=true", { image: "a" }, { url, key })
@@ -229,10 +235,26 @@ export class RollingBerth {
   /** Starts the agent of an own machine, which joins by the token. */
   startHost(token: string): Program {
     const options = ["--gateway", this.balancer.url, "--token", token, "--runtime", "process"]
-    const argv = [this.#parts.programOf.now, "host", ...options, "--data-dir", join(this.folder, "host"), "--log-level", "debug"]
+    const argv = [
+      this.#parts.programOf.now,
+      "host",
+      ...options,
+      "--data-dir",
+      join(this.folder, "host"),
+      "--log-level",
+      "debug",
+    ]
     const host = new Program("host", argv, { PATH: process.env["PATH"], ...compileCache() })
     this.programs.push(host)
     return host
+  }
+
+  /** Starts a command of `berth`, as the project's administrator does. */
+  command(...args: string[]): Program {
+    const env = { PATH: process.env["PATH"], HOME: this.folder, BERTH_URL: this.balancer.url, BERTH_API_KEY: this.key }
+    const program = new Program(`berth ${args[0]}`, [join(ROOT, "src", "cli", "main.ts"), ...args], env)
+    this.programs.push(program)
+    return program
   }
 
   /** Calls the REST API once. @throws what fetch throws */
@@ -310,6 +332,24 @@ export class RollingBerth {
     return all.sort((a, b) => a.spec.number - b.spec.number)
   }
 
+  /** Resolves when every job has ended, and every Launch is over. */
+  async untilOver(): Promise<void> {
+    const isDone = async (): Promise<boolean> => {
+      const phases = [...(await this.jobs()), ...(await this.launches())].map(({ status }) => status?.phase ?? "queued")
+      return phases.every((phase) => OVER.includes(phase))
+    }
+    await until("all is over", isDone, 120).catch(async (error: unknown) => {
+      throw new Error(`${String(error)}\n${await this.situation()}`)
+    })
+  }
+
+  /** Returns all instances that the clouds ever created. */
+  async instances(): Promise<Instance[]> {
+    const installation = (await ensureInstallation(this.client, SYSTEM_NAMESPACE)).id
+    const lists = await Promise.all(this.#parts.consoles.map((ec2) => ec2.instances("installation", installation)))
+    return lists.flat()
+  }
+
   /** Ids of the VMs whose agent runs. */
   get running(): string[] {
     return this.hypervisors.flatMap((hypervisor) => hypervisor.running)
@@ -317,7 +357,9 @@ export class RollingBerth {
 
   /** What the programs and VMs have, for the message of a failed test. */
   async situation(): Promise<string> {
-    const jobs = (await this.jobs()).map(({ metadata, status }) => `${metadata.name}: ${status?.phase} ${status?.reason ?? ""} ${status?.message ?? ""}`)
+    const jobs = (await this.jobs()).map(
+      ({ metadata, status }) => `${metadata.name}: ${status?.phase} ${status?.reason ?? ""} ${status?.message ?? ""}`,
+    )
     const launches = (await this.launches()).map(
       ({ metadata, spec, status }) =>
         `${spec.job.name} ${metadata.name} ended=${spec.ended} ${status?.phase} ${status?.message} ${status?.vm?.id} ${JSON.stringify(status?.loss)}`,
@@ -334,6 +376,8 @@ interface Parts {
   proxy: Ec2Proxy
   motoUrl: string
   hypervisors: Hypervisor[]
+  /** Views of the clouds that are independent of Berth. */
+  consoles: Ec2Console[]
   kubeconfigs: Record<Kind, string>
   programOf: Record<Version, string>
   applyManifests: (version: Version) => Promise<void>
@@ -366,11 +410,13 @@ async function openParts(runtime: ContainerRuntime, closing: AsyncDisposableStac
   const proxy = closing.adopt(await Ec2Proxy.start(moto), (server) => server.stop())
   await makeBucket(moto.url)
   const installation = (await ensureInstallation(client, SYSTEM_NAMESPACE)).id
+  const consoles: Ec2Console[] = []
   const hypervisors = [
     { region: REGION, used: processRuntime },
     { region: DOCKER_REGION, used: runtime },
   ].map(({ region, used }) => {
     const ec2 = closing.adopt(new Ec2Console(moto, region), (view) => view.close())
+    consoles.push(ec2)
     const machines = join(folder, region)
     const hypervisor: Hypervisor = new Hypervisor({
       ...{ console: ec2, installation, folder: machines, runtime: used },
@@ -386,7 +432,18 @@ async function openParts(runtime: ContainerRuntime, closing: AsyncDisposableStac
   })
   const balancer = closing.use(await Balancer.start([]))
   return {
-    ...{ client, balancer, folder, proxy, hypervisors, programOf, applyManifests, kubectl, motoUrl: moto.url },
+    ...{
+      client,
+      balancer,
+      folder,
+      proxy,
+      hypervisors,
+      consoles,
+      programOf,
+      applyManifests,
+      kubectl,
+      motoUrl: moto.url,
+    },
     world: await World.create(join(folder, "world")),
     kubeconfigs: {
       operator: await programKubeconfig("operator", { client, kubeconfigPath, folder }),

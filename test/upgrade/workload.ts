@@ -34,7 +34,11 @@ export class Workload {
   async submit(
     name: string,
     body: string,
-    { expected = { status: "succeeded" }, more = {}, via = {} }: { expected?: Expected; more?: object; via?: CallOptions } = {},
+    {
+      expected = { status: "succeeded" },
+      more = {},
+      via = {},
+    }: { expected?: Expected; more?: object; via?: CallOptions } = {},
   ): Promise<string> {
     this.expected.set(name, expected)
     return await this.berth.submit(name, body, more, via)
@@ -92,8 +96,14 @@ export class Workload {
   async #compare(name: string, { status, runs = [1], stopped = 0, exitCode, log }: Expected): Promise<void> {
     const { world } = this.berth
     const ran = await world.runs(name)
-    expect(ran.map(({ launch }) => launch), `runs of ${name}\n${await this.berth.situation()}`).toEqual(runs)
-    expect(ran.filter(({ ended }) => !ended), `stopped runs of ${name}`).toHaveLength(stopped)
+    expect(
+      ran.map(({ launch }) => launch),
+      `runs of ${name}\n${await this.berth.situation()}`,
+    ).toEqual(runs)
+    expect(
+      ran.filter(({ ended }) => !ended),
+      `stopped runs of ${name}`,
+    ).toHaveLength(stopped)
     const code = exitCode === undefined ? { succeeded: 0, failed: 1, cancelled: null }[status] : exitCode
     expect((await this.berth.record(name))["exit_code"] ?? null, name).toBe(code)
     const whole = log ?? (await world.said(name))

@@ -32,7 +32,7 @@ export class World {
    * `over CODE`.
    */
   script(name: string, body: string): string {
-    const tell = (what: string) => `echo "${what} $$ $BERTH_LAUNCH $BERTH_JOB_IN" >> ${this.file(name)}`
+    const tell = (what: string) => `echo "${what} $$ $BERTH_LAUNCH $HOME" >> ${this.file(name)}`
     return `over() { ${tell("end")}; exit $1; }; ${tell("start")}; ${body}; over 0`
   }
 
