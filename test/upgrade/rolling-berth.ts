@@ -3,7 +3,6 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
-import type { Instance } from "@aws-sdk/client-ec2"
 import { expect, inject } from "vitest"
 import { compileCache } from "../../dev/compile-cache.ts"
 import { clusterOf, programCredentials } from "../../dev/program-credentials.ts"
@@ -344,7 +343,7 @@ export class RollingBerth {
   }
 
   /** Returns all instances that the clouds ever created. */
-  async instances(): Promise<Instance[]> {
+  async instances(): ReturnType<Ec2Console["instances"]> {
     const installation = (await ensureInstallation(this.client, SYSTEM_NAMESPACE)).id
     const lists = await Promise.all(this.#parts.consoles.map((ec2) => ec2.instances("installation", installation)))
     return lists.flat()
