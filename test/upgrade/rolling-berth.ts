@@ -40,6 +40,11 @@ export const REGION = "eu-central-1"
 export const DOCKER_REGION = "us-east-1"
 export const PROJECT = "acme"
 const BUCKET = "logs-of-jobs"
+/** Policies of now that 0.1.0 lacks. */
+const LATER_POLICIES = ["berth-abilities", "berth-machine-sharing"].flatMap((name) => [
+  `validatingadmissionpolicies/${name}`,
+  `validatingadmissionpolicybindings/${name}`,
+])
 /** Grace of the chart's pods, seconds. */
 const GRACE_SECONDS = 30
 
@@ -153,9 +158,12 @@ export class RollingBerth {
     return this.replicas.filter(({ kind }) => kind === "facade")
   }
 
-  /** Installs the kinds, rights and policies of a version, as `kubectl apply` does. Those that it lacks stay. */
-  async applyManifests(version: Version): Promise<void> {
-    await this.#parts.applyManifests(version)
+  /**
+   * Installs rights and policies of a version, as Helm does: those that it lacks are deleted.
+   * @param kinds version of the kinds. Default: the same
+   */
+  async applyManifests(version: Version, kinds: Version = version): Promise<void> {
+    await this.#parts.applyManifests(version, kinds)
   }
 
   /** Runs kubectl as the administrator. */
@@ -379,7 +387,7 @@ interface Parts {
   consoles: Ec2Console[]
   kubeconfigs: Record<Kind, string>
   programOf: Record<Version, string>
-  applyManifests: (version: Version) => Promise<void>
+  applyManifests: (version: Version, kinds?: Version) => Promise<void>
   kubectl: (args: readonly string[], input?: string) => Promise<string>
 }
 
@@ -388,7 +396,7 @@ async function openParts(runtime: ContainerRuntime, closing: AsyncDisposableStac
   closing.defer(() => rm(folder, { recursive: true, force: true, maxRetries: 3 }))
   const [program, manifests] = await Promise.all([unpackProgram("0.1.0", folder), unpackManifests("0.1.0", folder)])
   const programOf = { "0.1.0": program, now: join(ROOT, "src", "main.ts") }
-  const bases = { "0.1.0": join(manifests, "base"), now: join(ROOT, "manifests", "base") }
+  const installed = { "0.1.0": manifests, now: { crds: join(ROOT, "crds"), base: join(ROOT, "manifests", "base") } }
   const controlPlane = closing.adopt(await startPrivateControlPlane(), (servers) => servers.stop())
   const { kubeconfigPath } = controlPlane
   const client = closing.adopt(connect({ kubeconfig: kubeconfigPath }), (open) => open.close())
@@ -398,11 +406,16 @@ async function openParts(runtime: ContainerRuntime, closing: AsyncDisposableStac
     running.child.stdin?.on("error", () => undefined).end(input)
     return (await running).stdout
   }
-  const applyManifests = async (version: Version): Promise<void> => {
+  const applyManifests = async (version: Version, kinds = version): Promise<void> => {
+    const apply = ["apply", "--server-side", "--force-conflicts"]
     // The kinds first: kubectl knows a kind only once the API server serves it.
-    await kubectl(["apply", "--server-side", "--force-conflicts", "-k", join(bases[version], "..", "..", "crds")])
+    await kubectl([...apply, "-k", installed[kinds].crds])
     await kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])
-    await kubectl(["apply", "--server-side", "--force-conflicts", "-k", bases[version]])
+    const objects = await kubectl(["kustomize", installed[version].base])
+    const others = objects.split(/^---$/m).filter((object) => !/^kind: CustomResourceDefinition$/m.test(object))
+    await kubectl([...apply, "-f", "-"], others.join("---"))
+    // Helm deletes what the version before has and this one lacks.
+    if (version === "0.1.0") await kubectl(["delete", "--ignore-not-found", ...LATER_POLICIES])
   }
   await applyManifests("0.1.0")
   const moto = closing.adopt(await startMoto(), (server) => server.stop())

@@ -181,7 +181,7 @@ describe.each(ORDERS)(
     it("loses nothing in the downgrade, except what the docs say", { timeout: 600_000 }, async () => {
       const { world } = berth
       work.start(3)
-      if (kinds === "0.1.0") await berth.applyManifests("0.1.0")
+      await berth.applyManifests("0.1.0", kinds)
       await roll(downgrade, "0.1.0", () =>
         work.submit("later", world.wait("later")).then(() => berth.until("later", "running")),
       )
