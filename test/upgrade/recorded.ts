@@ -28,7 +28,7 @@ export async function unpackProgram(version: string, folder: string): Promise<st
   return join(folder, "berth", "berth.mjs")
 }
 
-/** What a version installs. */
+/** Manifests that a version installs. */
 export interface RecordedManifests {
   /** Folders for `kubectl apply -k`: the kinds alone, and the kinds with rights and policies. */
   crds: string

@@ -264,6 +264,13 @@ export class RollingBerth {
     return program
   }
 
+  /** Runs commands of a page in a shell whose kubectl is the administrator's. */
+  async shell(script: string): Promise<string> {
+    const env = { PATH: process.env["PATH"], HOME: this.folder, KUBECONFIG: this.#parts.kubeconfigPath }
+    const kubectl = `kubectl() { '${inject("kubectlPath")}' "$@"; }`
+    return (await run("sh", ["-euc", `${kubectl}; ${script}`], { env, maxBuffer: 64 * 1024 * 1024 })).stdout
+  }
+
   /** Calls the REST API once. @throws what fetch throws */
   async call(method: string, path: string, body?: object, more: CallOptions = {}): Promise<Answer> {
     const { url = this.balancer.url, key = this.key, headers = {} } = more
@@ -362,7 +369,7 @@ export class RollingBerth {
     return this.hypervisors.flatMap((hypervisor) => hypervisor.running)
   }
 
-  /** What the programs and VMs have, for the message of a failed test. */
+  /** Returns the state of jobs and Launches, for the message of a failed test. */
   async situation(): Promise<string> {
     const jobs = (await this.jobs()).map(
       ({ metadata, status }) => `${metadata.name}: ${status?.phase} ${status?.reason ?? ""} ${status?.message ?? ""}`,
@@ -376,6 +383,7 @@ export class RollingBerth {
 }
 
 interface Parts {
+  kubeconfigPath: string
   client: KubeClient
   balancer: Balancer
   world: World
@@ -452,6 +460,7 @@ async function openParts(runtime: ContainerRuntime, closing: AsyncDisposableStac
       hypervisors,
       consoles,
       programOf,
+      kubeconfigPath,
       applyManifests,
       kubectl,
       motoUrl: moto.url,

@@ -5,7 +5,7 @@ import { readLog } from "../../src/client/logs.ts"
 import { eventually } from "../harness/eventually.ts"
 import type { CallOptions, RollingBerth } from "./rolling-berth.ts"
 
-/** What is to become of a job. */
+/** Expected end of a job. */
 export interface Expected {
   status: "succeeded" | "failed" | "cancelled"
   /** Runs of its container, each on which Launch. Default: one, on the first. */

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 
-/** One run of a container, as it told the world. */
+/** One run of a container, as its own lines say. */
 export interface Run {
   /** `BERTH_LAUNCH`: number of the Launch among those of its job. */
   launch: number
@@ -28,7 +28,7 @@ export class World {
   }
 
   /**
-   * Returns a shell script that tells the world its beginning, runs `body`, and tells its end. `body` may end it earlier with
+   * Returns a shell script that writes a line at its beginning, runs `body`, and writes a line at its end. `body` may end it earlier with
    * `over CODE`.
    */
   script(name: string, body: string): string {
