@@ -191,9 +191,11 @@ describe.each(ORDERS)(
           .sort(),
       ).toEqual([...["Job acme member", "Job acme next-member", "Job acme waits"], ...["VM acme own", "VM acme taken"]])
       await berth.applyManifests("0.1.0", kinds)
-      await roll(downgrade, "0.1.0", () =>
-        work.submit("later", world.wait("later")).then(() => berth.until("later", "running")),
-      )
+      await roll(downgrade, "0.1.0", async () => {
+        await work.submit("later", world.wait("later"))
+        // Programs of now write nothing that kinds of 0.1.0 would drop, so VMs wait for a façade of 0.1.0.
+        if (kinds === "now") await berth.until("later", "running")
+      })
       // An idle VM and a kept one are of no use to 0.1.0: it ends them, and pays them.
       for (const name of ["warm", "kept", "first"]) await overOf(name)
       // What waits for a job or for its group starts at once.
