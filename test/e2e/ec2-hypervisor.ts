@@ -5,6 +5,7 @@ import { join } from "node:path"
 import { setTimeout as delay } from "node:timers/promises"
 import { load } from "js-yaml"
 import { compileCache } from "../../dev/compile-cache.ts"
+import { endRecordedGroup } from "../../src/agent/runtimes/process.ts"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
 import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
@@ -16,6 +17,7 @@ const LOOK_MS = 200
 interface Machine {
   id: string
   launch: string
+  disk: string
   agent: ChildProcess
   output: string
 }
@@ -68,14 +70,15 @@ export class Hypervisor {
     await Promise.all([...this.#machines.values()].map((machine) => this.#cutPower(machine)))
   }
 
-  /** Kills a machine's agent and its container. */
-  async #cutPower({ agent, launch }: Machine): Promise<void> {
+  /** Kills a machine's agent and its container, also one that is processes of this host. */
+  async #cutPower({ agent, launch, disk }: Machine): Promise<void> {
     const { dockerSocket } = this.#options.runtime
     if (agent.exitCode === null && agent.signalCode === null && agent.pid !== undefined) {
       const gone = once(agent, "close")
       process.kill(-agent.pid, "SIGKILL")
       await gone
     }
+    endRecordedGroup(disk)
     if (dockerSocket !== undefined) await removeContainers(dockerSocket, [launch])
   }
 
@@ -110,7 +113,7 @@ export class Hypervisor {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
     })
-    const machine: Machine = { id, launch: parseUserData(config).launch, agent, output: "" }
+    const machine: Machine = { id, launch: parseUserData(config).launch, disk, agent, output: "" }
     this.#powered.add(id)
     for (const stream of [agent.stdout, agent.stderr]) {
       stream?.setEncoding("utf8").on("data", (piece: string) => {

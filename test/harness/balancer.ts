@@ -1,11 +1,16 @@
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer } from "node:net"
 
-/** Passes each connection on to the next of its targets, as a load balancer does. */
+/** Passes each connection on to the next of its targets, as a load balancer does. Without a target it closes them. */
 export class Balancer {
   targets: string[]
   readonly #server = createServer((near) => {
-    const { hostname, port } = new URL(this.targets[this.#count++ % this.targets.length] ?? "")
+    const target = this.targets[this.#count++ % this.targets.length]
+    if (target === undefined) {
+      near.destroy()
+      return
+    }
+    const { hostname, port } = new URL(target)
     const far = connect({ host: hostname, port: Number(port) })
     for (const socket of [near, far]) socket.on("error", () => undefined)
     near.pipe(far).pipe(near)

@@ -79,7 +79,7 @@ export const INSTALLATION_ID = "5d3c5a0e-3f36-4a3a-9d3c-0c6d0c8f2f10"
 const SETTINGS = {
   baseDomain: BASE_DOMAIN,
   version: "1.2.3",
-  clouds: ["aws", "gcp", "azure", "own", "local"],
+  clouds: ["aws", "gcp", "azure", "nebius", "own", "local"],
   failuresPerMinute: 0,
 }
 

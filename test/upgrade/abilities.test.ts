@@ -174,6 +174,20 @@ const FIELDS = [
     unknown: "whether the next one knows reuse",
   },
   {
+    ability: "group",
+    field: { concurrencyGroup: { name: "db", limit: 1 } },
+    other: { concurrencyGroup: { name: "db", limit: 2 } },
+    harm: "would run more jobs of the concurrencyGroup than its limit",
+    unknown: "whether the next one knows concurrencyGroup",
+  },
+  {
+    ability: "nebius",
+    field: { cloud: ["nebius", "aws"] },
+    other: { cloud: ["nebius"] },
+    harm: "does not know the cloud nebius",
+    unknown: "whether the next one knows the cloud nebius",
+  },
+  {
     ability: "own",
     field: { cloud: ["own"] },
     other: { cloud: ["aws", "own"] },

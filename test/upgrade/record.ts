@@ -12,8 +12,8 @@ import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 
 /**
  * Records what this version leaves behind, for the tests of later versions: the data directory of `npm start`, with objects
- * of every kind that REST makes, and what REST says of them. `npm run record` writes test/upgrade/<version>/, in place of
- * those of other candidates of the version. The directory lacks certificates, which each start creates, and the logs of
+ * of every kind that REST makes, and what REST says of them. Also its kinds, rights and chart. `npm run record` writes
+ * test/upgrade/<version>/, in place of those of other candidates of the version. The directory lacks certificates, which each start creates, and the logs of
  * the control plane.
  */
 
@@ -60,7 +60,9 @@ try {
   const archive = join(target, "data.tar.xz")
   await promisify(execFile)("tar", ["-cJf", archive, ...excluded, "-C", folder, "berth"])
   await writeFile(join(target, "records.json"), `${JSON.stringify(recorded, null, 2)}\n`)
-  console.info(`${archive}: ${(await stat(archive)).size} bytes`)
+  const manifests = join(target, "manifests.tar.xz")
+  await promisify(execFile)("tar", ["-cJf", manifests, "-C", ROOT, "crds", "manifests/base", "charts/berth"])
+  for (const path of [archive, manifests]) console.info(`${path}: ${(await stat(path)).size} bytes`)
 } finally {
   if (program.running) await program.stop()
   await rm(GATE, { force: true })

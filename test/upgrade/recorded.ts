@@ -27,3 +27,17 @@ export async function unpackProgram(version: string, folder: string): Promise<st
   await promisify(execFile)("tar", ["-xJf", join(recordedFolder(version), "program.tar.xz"), "-C", folder])
   return join(folder, "berth", "berth.mjs")
 }
+
+/** Manifests that a version installs. */
+export interface RecordedManifests {
+  /** Folders for `kubectl apply -k`: the kinds alone, and the kinds with rights and policies. */
+  crds: string
+  base: string
+  chart: string
+}
+
+/** Unpacks the kinds, rights, policies and the chart of a version into the folder. */
+export async function unpackManifests(version: string, folder: string): Promise<RecordedManifests> {
+  await promisify(execFile)("tar", ["-xJf", join(recordedFolder(version), "manifests.tar.xz"), "-C", folder])
+  return { crds: join(folder, "crds"), base: join(folder, "manifests", "base"), chart: join(folder, "charts", "berth") }
+}

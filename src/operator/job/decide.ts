@@ -492,9 +492,10 @@ function findPlace(facts: JobFacts): Step {
   }
 }
 
-/** Ends the VM that has been idle for the longest time, if a job waits for room under caps. */
-function endIdle({ needs }: Extract<PlaceVerdict, { kind: "wait" }>, { kept = [] }: Market): Pick<Step, "end"> {
-  const longest = needs && kept.findLast((holder) => idlenessOf(holder).is === "idle")
+/** Ends the VM that has been idle for the longest time, if a job waits for room under caps. No group gets room by it. */
+function endIdle({ reason, needs }: Extract<PlaceVerdict, { kind: "wait" }>, { kept = [] }: Market): Pick<Step, "end"> {
+  if (reason !== JobReason.CapReached || needs === undefined) return {}
+  const longest = kept.findLast((holder) => idlenessOf(holder).is === "idle")
   return longest === undefined ? {} : { end: [longest] }
 }
 

@@ -228,3 +228,11 @@ test("a job that waits for room under caps ends the VM that has been idle for th
     { launch: { spec: { job: { name: "old" } } } },
   ])
 })
+
+test("a job that waits for its concurrency group ends no idle VM", () => {
+  const kept = [launched(reusing("idle"), { agent: { idleTime: time(110) } })]
+  const group = { name: "db", limit: 1, members: ["other"] }
+  const { actions, status } = decideOn(jobOf({ metadata: { uid: "w" } }), [], { kept, group })
+  expect(status).toMatchObject({ phase: "queued", reason: "GroupFull" })
+  expect(actions.filter((action) => action.do === "endLaunch")).toEqual([])
+})
