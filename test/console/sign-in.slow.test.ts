@@ -145,7 +145,7 @@ browserNeeded.describe.each(WAYS)("a person who signs in to the console %s", (wa
     await other.close()
   })
 
-  // The rest is the console's alone, whoever exchanges the code: one way shows it.
+  // In the rest only the console acts, with either exchange of the code: one way shows it.
   if (isByFacade && !isNightly) return
 
   browserNeeded.it("reads why groups give no role, in the project and in the list of projects", async () => {
