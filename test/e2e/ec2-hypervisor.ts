@@ -7,10 +7,10 @@ import { load } from "js-yaml"
 import { compileCache } from "../../dev/compile-cache.ts"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
 import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
 import { removeContainers } from "../harness/traces.ts"
 
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const LOOK_MS = 200
 
 interface Machine {
@@ -127,7 +127,7 @@ export class Hypervisor {
     await mkdir(disk, { recursive: true })
     return {
       disk,
-      program: [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
+      program: [...agentProgram(), "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
     }
   }
 
