@@ -8,6 +8,8 @@ const SLOW = "test/**/*.slow.test.ts"
 const NIGHTLY = "test/**/*.nightly.test.ts"
 const FAULTS = "test/**/*.faults.test.ts"
 const globalSetup = ["test/tools.setup.ts", "test/control-plane.setup.ts"]
+/** That of the tiers in which many agents start. */
+const withAgents = [...globalSetup, "test/agent-program.setup.ts"]
 
 /** Of `test/`, the suites that talk to no server and start no process. */
 const PURE = [
@@ -39,7 +41,9 @@ const LONGER = [
   "test/e2e/array-workdir.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
   "test/console/pages.slow.test.ts",
+  "test/console/sign-in.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
+  "test/faults/crash.slow.test.ts",
   "test/grammar/agreement.slow.test.ts",
   "test/install/install.slow.test.ts",
   "test/money/strict-caps.test.ts",
@@ -59,9 +63,9 @@ const tiers: readonly Options[] = [
     globalSetup,
     isolate: false,
   },
-  { name: "slow", include: [SLOW], globalSetup, isolate: false },
+  { name: "slow", include: [SLOW], globalSetup: withAgents, isolate: false },
   // In the suites that have a longer form, BERTH_NIGHTLY selects it.
-  { name: "nightly", include: [NIGHTLY, ...LONGER], env: { BERTH_NIGHTLY: "1" }, globalSetup },
+  { name: "nightly", include: [NIGHTLY, ...LONGER], env: { BERTH_NIGHTLY: "1" }, globalSetup: withAgents },
   { name: "faults", include: ["test/faults/*.test.ts"], globalSetup },
 ]
 

@@ -16,7 +16,7 @@ const KINDS = [
   ["kube-controller-manager", /(^|\/)kube-controller-manager /],
   ["test workers", /vitest\/dist\/workers\//],
   ["vitest", /vitest\.mjs/],
-  ["agents", /main\.ts agent |test-agent\.mjs|berth\.mjs agent /],
+  ["agents", /main\.ts agent |test-agent\.mjs|(berth|agent)\.mjs agent /],
   ["operators and façades", /e2e\/processes\/|berth\.mjs |src\/main\.ts /],
   ["Go builds", /(^|\/)go (build|install|list|mod)|\/pkg\/tool\/\S+\/(compile|link|asm|cgo) /],
   ["Python", /(^|\/)python[0-9.]* |schemathesis/],

@@ -46,7 +46,7 @@ export const SYSTEM_NAMESPACE = "berth-system"
 /** Receivers of webhooks on this machine, so that a webhook can be tried without a public host. */
 const THIS_MACHINE: PrivateTargets = { hosts: ["localhost"], networks: ["127.0.0.0/8", "::1/128"] }
 
-export interface StackOptions extends Pick<LocalOptions, "dataDir" | "logLevel"> {
+export interface StackOptions extends Pick<LocalOptions, "agentProgram" | "dataDir" | "logLevel"> {
   binaries: Binaries
   runtime: ChosenRuntime
   /** 0 for any free port. */
@@ -167,7 +167,7 @@ async function startBerth(
   const { id: installation } = await ensureInstallation(client, SYSTEM_NAMESPACE)
   report("starting the operator and the façade ...")
   const localLogger = loggerOf("local-cloud")
-  const cloud = localCloud(dataDir, options.runtime, localLogger)
+  const cloud = localCloud(options, localLogger)
   const programs = { controlPlane, parts, admin: client }
   const asFacade = await programClient("berth-facade", programs, loggerOf("facade"))
   const asOperator = await programClient("berth-operator", programs, loggerOf("operator"))
@@ -318,10 +318,10 @@ async function programClient(
   return client
 }
 
-function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): LocalCloud {
+function localCloud({ dataDir, runtime, agentProgram }: StackOptions, logger: Logger): LocalCloud {
   return new LocalCloud({
     dataDir: join(dataDir, "vms"),
-    agentCommand: agentCommand(runtime),
+    agentCommand: agentCommand(agentProgram ?? packageFile("src", "main.ts"), runtime),
     agentEnvironment: compileCache(),
     region: LOCAL_REGION,
     clock: systemClock,
@@ -330,9 +330,9 @@ function localCloud(dataDir: string, runtime: ChosenRuntime, logger: Logger): Lo
   })
 }
 
-/** Returns the command that runs an agent from this repository. It has no DOCKER_HOST, so it gets the chosen socket. */
-function agentCommand(chosen: ChosenRuntime): string[] {
-  const agent = [process.execPath, packageFile("src", "main.ts"), "agent", "--runtime", chosen.runtime]
+/** Returns the command that runs an agent of this program. It has no DOCKER_HOST, so it gets the chosen socket. */
+function agentCommand(program: string, chosen: ChosenRuntime): string[] {
+  const agent = [process.execPath, program, "agent", "--runtime", chosen.runtime]
   const engine = chosen.runtime === "docker" ? ["--docker-socket", chosen.dockerSocket] : []
   return [...agent, ...engine, "--shutdown-seconds", String(AGENT_SHUTDOWN_SECONDS)]
 }

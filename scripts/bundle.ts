@@ -158,8 +158,7 @@ export async function bundle(folder: string): Promise<Bundled> {
     outdir: folder,
   })
   await checkParts(metafile)
-  const external = [...ONE_FILE.external, ...NOT_THE_AGENTS]
-  await build({ ...ONE_FILE, ...mapped, entryPoints: ["src/main.ts"], outfile: join(folder, AGENT), external })
+  await bundleAgent(join(folder, AGENT), mapped)
   for (const file of [...READ_FILES, ...SENT_FILES]) await cp(join(ROOT, file), join(folder, file), { recursive: true })
   const { name, version, description, license, engines } = await manifestOf(ROOT)
   const manifest = { name, version, description, license, type: "module", bin: { berth: PROGRAM }, engines }
@@ -170,6 +169,12 @@ export async function bundle(folder: string): Promise<Bundled> {
   await writeFile(join(folder, LICENCES), await licencesOf(folders))
   const packages = await Promise.all(folders.map((path) => manifestOf(join(ROOT, path))))
   return { inputs, packages: new Set(packages.map(packageId)) }
+}
+
+/** Writes the agent as one file. */
+export async function bundleAgent(outfile: string, more: BuildOptions = {}): Promise<void> {
+  const external = [...ONE_FILE.external, ...NOT_THE_AGENTS]
+  await build({ ...ONE_FILE, ...more, entryPoints: ["src/main.ts"], outfile, external })
 }
 
 /**

@@ -1,21 +1,26 @@
 import { existsSync } from "node:fs"
+import { join } from "node:path"
 import { type Browser, chromium, type LaunchOptions, type Page } from "playwright-core"
 import { needing } from "./needing.ts"
 
 const BROWSERS = ["chromium", "chromium-browser", "google-chrome"].map((name) => `/usr/bin/${name}`)
-const executablePath = BROWSERS.find((path) => existsSync(path))
+const installed = BROWSERS.find((path) => existsSync(path))
 
 /** Reason for which there is no browser; undefined if there is one. */
-export const browserMissing = executablePath === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined
+export const browserMissing = installed === undefined ? `none of ${BROWSERS.join(", ")} is installed` : undefined
 
 export const browserNeeded = needing(browserMissing)
+
+/** Starts the installed browser with less work: the file says how. */
+const LAUNCHER = join(import.meta.dirname, "chromium.sh")
 
 /** Chromium's sandbox needs a user other than root. */
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
 /** Starts the installed browser. Only for tests of `browserNeeded`. */
 export function launchBrowser(options: LaunchOptions = {}): Promise<Browser> {
-  return chromium.launch({ executablePath: executablePath ?? "", args: ARGUMENTS, ...options })
+  const env = { ...process.env, CHROMIUM: installed }
+  return chromium.launch({ executablePath: LAUNCHER, env, args: ARGUMENTS, ...options })
 }
 
 /**

@@ -121,6 +121,8 @@ export function consoleSite(fixture: ProjectFixture, optionsOf: () => ReplicaOpt
     const context = await browser.newContext({
       viewport: { width: 1280, height: 900 },
       locale: "en-GB",
+      // A state that moves makes the browser draw sixty times a second, for as long as the page is open.
+      reducedMotion: "reduce",
       ...pageOptions,
     })
     const page = await context.newPage()

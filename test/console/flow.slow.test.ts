@@ -424,7 +424,7 @@ browserNeeded.describe("the console", () => {
   browserNeeded.it("moves nothing for readers who want less motion", async () => {
     await submit("moving")
     await setStatus(fixture, "moving", { phase: "running", startTime: "2026-11-24T10:00:00Z" })
-    const { page } = await site.signedIn("/jobs/moving")
+    const { page } = await site.signedIn("/jobs/moving", { reducedMotion: "no-preference" })
     const animations = () => page.evaluate("document.getAnimations().length")
     await page.locator(".state .status.running").waitFor()
     expect(await animations()).toBeGreaterThan(0)

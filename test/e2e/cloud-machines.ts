@@ -4,11 +4,10 @@ import { mkdir, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { compileCache } from "../../dev/compile-cache.ts"
 import type { BootedVm } from "../cloud/booted-vm.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
 import { removeContainers } from "../harness/traces.ts"
 import { agentConfig } from "./ec2-hypervisor.ts"
-
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 
 /**
  * Machines that the clouds' stand-ins lack. Each VM that starts is an agent in a process of its own, which has only the
@@ -39,7 +38,7 @@ export class CloudMachines {
     await mkdir(disk, { recursive: true })
     await writeFile(join(disk, "user-data.json"), agentConfig(userData), { mode: 0o600 })
     if (cut.aborted) return
-    const agent = spawn(process.execPath, [MAIN, "agent", "--data-dir", disk, "--runtime", this.#runtime.name], {
+    const agent = spawn(process.execPath, [...agentProgram(), "--data-dir", disk, "--runtime", this.#runtime.name], {
       // A VM has no credentials or endpoints of this machine.
       env: { ...compileCache(), PATH: process.env["PATH"] },
       stdio: ["ignore", "pipe", "pipe"],

@@ -8,10 +8,10 @@ import { compileCache } from "../../dev/compile-cache.ts"
 import { endRecordedGroup } from "../../src/agent/runtimes/process.ts"
 import { parseUserData } from "../../src/core/protocol/messages.ts"
 import { type Ec2Console, isGone } from "../cloud/ec2-console.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import type { ContainerRuntime } from "../harness/container-runtime.ts"
 import { removeContainers } from "../harness/traces.ts"
 
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const LOOK_MS = 200
 
 interface Machine {
@@ -130,7 +130,7 @@ export class Hypervisor {
     await mkdir(disk, { recursive: true })
     return {
       disk,
-      program: [MAIN, "agent", "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
+      program: [...agentProgram(), "--data-dir", disk, "--runtime", runtime.name, "--log-level", "debug"],
     }
   }
 

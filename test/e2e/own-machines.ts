@@ -20,6 +20,7 @@ import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { docker } from "../agent/images.ts"
 import { buildRcloneImage } from "../agent/mounts.ts"
 import { kubeconfigPath } from "../control-plane.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import { openWhole } from "../harness/closing.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { until } from "../harness/eventually.ts"
@@ -29,7 +30,6 @@ import { Programs } from "../harness/programs.ts"
 import { startMoto } from "../moto.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
-const MAIN = join(ROOT, "src", "main.ts")
 const CLI = join(ROOT, "src", "cli", "main.ts")
 
 /** Time for each wait, seconds. */
@@ -139,7 +139,7 @@ async function startPrograms(
   const { name: runtime, dockerSocket } = berth.runtime
   const cloud = new LocalCloud({
     dataDir: berth.vmsDir,
-    agentCommand: [process.execPath, MAIN, "agent", "--runtime", runtime],
+    agentCommand: [process.execPath, ...agentProgram(), "--runtime", runtime],
     agentEnvironment: compileCache(),
     region: LOCAL_REGION,
     clock: systemClock,

@@ -33,7 +33,10 @@ export function start(
   env: NodeJS.ProcessEnv = {},
 ): Program {
   const assetsDir = dirname(inject("controlPlaneBinaries").etcd)
-  const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...more]
+  // As a user's own VMs, those of the demo run the sources.
+  const bundled = inject("agentProgram")
+  const agents = command === "serve" && bundled !== undefined ? ["--agent-program", bundled] : []
+  const options = ["--data-dir", dataDir, "--runtime", "process", "--assets-dir", assetsDir, ...agents, ...more]
   const program = new Program(command, [join(ROOT, "dev", "main.ts"), command, ...options], {
     ...process.env,
     ...env,

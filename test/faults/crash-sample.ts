@@ -53,6 +53,16 @@ export function sampleOf(injections: readonly InjectedFault[], most: number, see
     .map(({ injected }) => injected)
 }
 
+/** Returns the first of those that have the same call and the same fault, however often the scenario makes that call. */
+export function firstOfKind(injections: readonly InjectedFault[]): InjectedFault[] {
+  const kinds = new Map<string, InjectedFault>()
+  for (const each of injections) {
+    const kind = `${each.fault} ${each.point.call}`
+    if (!kinds.has(kind)) kinds.set(kind, each)
+  }
+  return [...kinds.values()]
+}
+
 /** Returns the fault's row in the table of docs/reliability/tables.md. */
 export function classOf(injected: InjectedFault): string {
   return isUnderWay(injected) ? "a request to a cloud arrives when another leads already" : CLASSES[injected.fault]

@@ -3,6 +3,7 @@ import { installBase } from "../../dev/base.ts"
 import { inParallel } from "../../src/core/apis/in-parallel.ts"
 import { KubeClient } from "../../src/core/kube/client.ts"
 import { kubeConfig } from "../control-plane.ts"
+import { isNightly } from "../nightly.ts"
 import {
   Ec2Clouds,
   type OpenCloudFixture,
@@ -22,7 +23,17 @@ import {
   type Scenario,
   type ScenarioRun,
 } from "./crash-run.ts"
-import { classOf, deathsAt, faultsOf, isBeginning, isTakeover, isUnderWay, pausesAt, sampleOf } from "./crash-sample.ts"
+import {
+  classOf,
+  deathsAt,
+  faultsOf,
+  firstOfKind,
+  isBeginning,
+  isTakeover,
+  isUnderWay,
+  pausesAt,
+  sampleOf,
+} from "./crash-sample.ts"
 import { JOB_SCENARIOS, MONTH_END, OTHER_SCENARIOS, QUICK_LIFE } from "./crash-scenarios.ts"
 import { TAKEOVER, TAKEOVER_SCENARIOS } from "./crash-takeover.ts"
 import { EVERYTHING, ONLY, SEED, SLICE, SLICE_MINUTES } from "./effort.ts"
@@ -48,8 +59,16 @@ type Kinds = Readonly<Record<string, Faults>>
 const DIES = "dies or hears no answer"
 const PAUSES = "stands still while another leads"
 
+/**
+ * Sample sizes of deaths. The suites in test/controllers/ let an operator die at each write of a success, a cancellation, a
+ * deletion, new VMs and ticks of a cronjob. So the slow tier has few of those, and the nightly tier has more.
+ */
+const DEATHS = isNightly
+  ? { success: 4, cancel: 2, delete: 2, "new VM": 3 }
+  : { success: 2, "success over REST": 0, "cron tick": 0 }
+
 const KINDS: Kinds = {
-  [DIES]: { at: deathsAt, sampled: { success: 4, cancel: 2, delete: 2, "new VM": 3 }, most: 1 },
+  [DIES]: { at: deathsAt, sampled: DEATHS, most: 1 },
   [PAUSES]: {
     at: pausesAt,
     sampled: { success: 2, cancel: 1, failover: 1, array: 1, [MONTH_END]: 1, [TAKEOVER]: 1 },
@@ -63,7 +82,7 @@ const KINDS_OF_OWN: Kinds = {
   [PAUSES]: { at: pausesAt, sampled: { success: 1 }, most: 0 },
 }
 
-/** Returns true for a write by which a cost comes into a Statement. All of them are tried at the end of a month. */
+/** Returns true for a write by which a cost comes into a Statement. Each kind of them is tried at the end of a month. */
 function isOfStatements({ point }: InjectedFault): boolean {
   return / Statement$|^patch Launch$/.test(point.call) && point.effect === "write"
 }
@@ -74,8 +93,8 @@ function isOfCreation({ point }: InjectedFault): boolean {
 }
 
 /**
- * Faults that a scenario tries beside the sample. An operator that dies before a call leaves the same objects as one that
- * died after its last write, so only the long run tries both.
+ * Faults that a scenario tries beside the sample: the first of each call and fault, in the nightly tier all. An operator
+ * that dies before a call leaves the same objects as one that died after its last write, so only the long run tries both.
  */
 const CHIEF: Readonly<Record<string, (injected: InjectedFault) => boolean>> = {
   [MONTH_END]: isOfStatements,
@@ -156,7 +175,8 @@ function declareFaults(
       const all = points.flatMap((point) => at(point).map((fault): InjectedFault => ({ point, fault })))
       const sample = sampleOf(all, sampled[name] ?? most, `${SEED} ${scenarioRun.title}`)
       const chief = CHIEF[name]
-      const counting = chief === undefined ? [] : all.filter((each) => each.fault !== "before" && chief(each))
+      const chiefs = chief === undefined ? [] : all.filter((each) => each.fault !== "before" && chief(each))
+      const counting = isNightly ? chiefs : firstOfKind(chiefs)
       const part = SLICE === undefined ? all : faultsOf(SLICE, all, `${SEED} ${scenarioRun.title}`)
       const chosen = EVERYTHING ? part : [...new Set([...sample, ...counting])]
       tally.addPoints(all.length)

@@ -20,6 +20,7 @@ import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { leases } from "../../src/core/kube/lease.ts"
 import { Reflector } from "../../src/core/kube/reflector.ts"
 import { API_KEYS, JOBS, LAUNCHES, PROJECTS } from "../../src/core/resources.ts"
+import { agentProgram } from "./agent-program.ts"
 import { makeKey } from "./api-keys.ts"
 import { confirmedProject } from "./confirmed-project.ts"
 import type { ContainerRuntime } from "./container-runtime.ts"
@@ -33,7 +34,6 @@ import { containersOf, processesNaming, type RunningProcess, removeContainers, t
 /** Timeout of each wait in seconds. It is far above the usual time, because machines of CI are slow. */
 const PATIENCE_SECONDS = 100
 
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const PROCESSES = join(import.meta.dirname, "processes")
 
 export interface InstallationOptions {
@@ -194,7 +194,7 @@ export class Installation {
       watchNamespace: this.namespace,
       gatewayUrl: this.#url,
       vmsDir: this.vmsDir,
-      agentCommand: [process.execPath, MAIN, "agent", "--runtime", name, "--log-level", "trace"],
+      agentCommand: [process.execPath, ...agentProgram(), "--runtime", name, "--log-level", "trace"],
       // The receivers of tests.
       privateReceivers: { hosts: [], networks: ["127.0.0.0/8"] },
       ...(dockerSocket !== undefined && { dockerSocket }),

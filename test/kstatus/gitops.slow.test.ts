@@ -30,6 +30,7 @@ import { Reflector } from "../../src/core/kube/reflector.ts"
 import type { ApiObject, ManagedFields, Resource } from "../../src/core/kube/resource.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { startPrivateControlPlane } from "../control-plane.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import { eventually } from "../harness/eventually.ts"
 import { Programs } from "../harness/programs.ts"
 import { silentLogger } from "../harness/silent-logger.ts"
@@ -41,7 +42,6 @@ import { kstatusOf, type Verdict } from "./kstatus.ts"
 const NAMESPACE = "acme"
 /** Timeout of each wait in seconds, far above the time that it takes. */
 const PATIENCE = 90
-const MAIN = join(import.meta.dirname, "..", "..", "src", "main.ts")
 const MANIFESTS = join(import.meta.dirname, "..", "..", "manifests")
 const KINDS: readonly ResourceType[] = [
   ...[ORGANIZATION, PROJECT, API_KEY, CONNECTION],
@@ -98,7 +98,7 @@ async function startPrograms(): Promise<void> {
   accounts.issue("123456789012", "good")
   cloud = new LocalCloud({
     dataDir: join(folder, "vms"),
-    agentCommand: [process.execPath, MAIN, "agent", "--runtime", "process"],
+    agentCommand: [process.execPath, ...agentProgram(), "--runtime", "process"],
     agentEnvironment: compileCache(),
     region: LOCAL_REGION,
     clock: systemClock,
