@@ -267,7 +267,7 @@ export class RollingBerth {
   /** Runs commands of a page in a shell whose kubectl is the administrator's. */
   async shell(script: string): Promise<string> {
     const env = { PATH: process.env["PATH"], HOME: this.folder, KUBECONFIG: this.#parts.kubeconfigPath }
-    const kubectl = `kubectl() { '${inject("kubectlPath")}' "$@"; }`
+    const kubectl = `kubectl() { env '${inject("kubectlPath")}' "$@"; }`
     return (await run("sh", ["-euc", `${kubectl}; ${script}`], { env, maxBuffer: 64 * 1024 * 1024 })).stdout
   }
 
