@@ -61,11 +61,9 @@ const PAUSES = "stands still while another leads"
 
 /**
  * Sample sizes of deaths. The suites in test/controllers/ let an operator die at each write of a success, a cancellation, a
- * deletion, new VMs and ticks of a cronjob. So the slow tier has few of those, and the nightly tier has more.
+ * deletion and new VMs. So the slow tier has few of those, and the nightly tier has more.
  */
-const DEATHS = isNightly
-  ? { success: 4, cancel: 2, delete: 2, "new VM": 3 }
-  : { success: 2, "success over REST": 0, "cron tick": 0 }
+const DEATHS = isNightly ? { success: 4, cancel: 2, delete: 2, "new VM": 3 } : { success: 2 }
 
 const KINDS: Kinds = {
   [DIES]: { at: deathsAt, sampled: DEATHS, most: 1 },
