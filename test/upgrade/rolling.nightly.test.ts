@@ -38,6 +38,7 @@ describe.each(ORDERS)(
     let receiver: WebhookReceiver
     let followed: Promise<string>
     let session: Program
+    let handedOverUsd = 0
     let host: Program | undefined
 
     beforeAll(async () => {
@@ -182,6 +183,9 @@ describe.each(ORDERS)(
     it("loses nothing in the downgrade, except what the docs say", { timeout: 600_000 }, async () => {
       const { world } = berth
       work.start(5)
+      const [handedOver] = await berth.launchesOf("first")
+      handedOverUsd = handedOver?.status?.costUsd ?? 0
+      expect(handedOverUsd).toBeGreaterThan(0)
       const [listed = ""] = commandsIn("docs/versions.md", "Downgrade")
       expect(
         (await berth.shell(listed))
@@ -239,17 +243,15 @@ describe.each(ORDERS)(
       const launches = await berth.launches()
       const instances = await berth.instances()
       expect(instances.filter((instance) => !isGone(instance))).toEqual([])
-      const names = instances.map((instance) => launchOf(instance)).sort()
-      const own = launches.filter(({ spec }) => spec.offer.cloud === "own" || spec.takesOver !== undefined)
-      const withVm = launches.filter((launch) => !own.includes(launch) && launch.status?.vm?.id !== undefined)
-      expect(names).toEqual(withVm.map(({ metadata }) => metadata.name).sort())
-      // 0.1.0 also bills a VM that was taken over to its first job, to its end. The Statement has each VM once.
-      const costs = new Map<string, number>()
-      for (const { status } of launches) {
-        const { vm, costUsd = 0 } = status ?? {}
-        costs.set(vm?.id ?? "", Math.max(costs.get(vm?.id ?? "") ?? 0, costUsd))
-      }
-      const paid = [...costs.values()].reduce((sum, usd) => sum + usd, 0)
+      const names = instances.map((instance) => launchOf(instance))
+      expect(names).toHaveLength(new Set(names).size)
+      const inClouds = launches.filter(({ spec }) => spec.offer.cloud !== "own")
+      const known = new Set(inClouds.flatMap(({ status }) => status?.vm?.id ?? []))
+      expect(instances.map(({ InstanceId }) => InstanceId).sort()).toEqual([...known].sort())
+      // 0.1.0 bills the VM that was handed over to its first job again, to its end. The Statement has the first bill.
+      const paid = launches
+        .map(({ spec, status }) => (spec.job.name === "first" ? handedOverUsd : (status?.costUsd ?? 0)))
+        .reduce((sum, usd) => sum + usd, 0)
       await eventually(async () => {
         const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM_NAMESPACE })
         expect(items.reduce((sum, { status }) => sum + (status?.spentUsd ?? 0), 0)).toBeCloseTo(paid, 5)
