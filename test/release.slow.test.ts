@@ -29,6 +29,9 @@ const NAMING = [
   ...["charts/berth/Chart.yaml", "manifests/gitops/argocd/berth.yaml"],
 ]
 
+/** The section that names the version before this one. */
+const DOWNGRADE = /^## Downgrade$.*?(?=^## )/ms
+
 describe("a release of Berth", async () => {
   const { version } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as { version: string }
 
@@ -48,9 +51,11 @@ describe("a release of Berth", async () => {
     const { stdout } = await run("git", ["ls-files", "README.md", "charts", "docs", "manifests"], { cwd: ROOT })
     const files = stdout.split("\n").filter((path) => /\.(?:md|ya?ml|env)$/.test(path))
     const named = files.flatMap((file) =>
-      [...readFileSync(join(ROOT, file), "utf8").matchAll(NAMED)].map(([place, python, text]) => {
-        return { file, place, text, expected: python === undefined ? version : pythonVersion(version) }
-      }),
+      [...readFileSync(join(ROOT, file), "utf8").replace(DOWNGRADE, "").matchAll(NAMED)].map(
+        ([place, python, text]) => {
+          return { file, place, text, expected: python === undefined ? version : pythonVersion(version) }
+        },
+      ),
     )
     expect(named.map(({ file }) => file)).toEqual(expect.arrayContaining(NAMING))
     expect(named.filter(({ text, expected }) => text !== expected)).toEqual([])
