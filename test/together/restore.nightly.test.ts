@@ -23,9 +23,9 @@ const LOOKS = 100
 class RestoredCluster implements Stoppage {
   readonly #dataDir: string
   readonly #backup: string
-  /** Runs that have begun and not ended, and those of them that wait. */
-  readonly #runs = new Set<StoppableRun>()
+  /** Runs that wait. A stop needs all that have not ended, also those that still submit their jobs. */
   readonly #waiting = new Set<StoppableRun>()
+  #unended = PROJECTS
   /** Number of projects that came back from the backup. */
   restored = 0
   #servers: ControlPlane
@@ -46,7 +46,6 @@ class RestoredCluster implements Stoppage {
   }
 
   async pass(run: StoppableRun): Promise<void> {
-    this.#runs.add(run)
     const [next] = this.#next
     if (!this.#isStopping && next !== undefined && --next.looks <= 0) this.#isStopping = true
     if (!this.#isStopping) return
@@ -56,8 +55,9 @@ class RestoredCluster implements Stoppage {
     await promise
   }
 
-  async leave(run: StoppableRun): Promise<void> {
-    this.#runs.delete(run)
+  /** Takes note that a run has ended. */
+  async leave(): Promise<void> {
+    this.#unended--
     await this.#stopOnceAllWait()
   }
 
@@ -67,8 +67,8 @@ class RestoredCluster implements Stoppage {
   }
 
   async #stopOnceAllWait(): Promise<void> {
-    if (!this.#isStopping || this.#waiting.size < this.#runs.size || this.#runs.size === 0) return
-    for (const run of this.#runs) run.kill()
+    if (!this.#isStopping || this.#waiting.size < this.#unended || this.#waiting.size === 0) return
+    for (const run of this.#waiting) run.kill()
     await this.#servers.stop()
     await this.#next.shift()?.act()
     this.#servers = await startServers(this.#dataDir)
@@ -84,8 +84,8 @@ class RestoredCluster implements Stoppage {
   async #restore(): Promise<void> {
     await rm(this.#dataDir, { recursive: true })
     await cp(this.#backup, this.#dataDir, { recursive: true })
-    for (const run of this.#runs) run.forget()
-    this.restored += this.#runs.size
+    for (const run of this.#waiting) run.forget()
+    this.restored += this.#waiting.size
   }
 }
 
@@ -102,7 +102,8 @@ async function runCluster(index: number): Promise<{ ran: Ran[]; restored: number
   try {
     await installBase(client, AbortSignal.timeout(100_000))
     const seeds = Array.from({ length: PROJECTS }, (_, project) => index * PROJECTS + project)
-    const ran = await Promise.all(seeds.map((seed) => runScenario(scenarioOf(seed), client, cluster)))
+    const run = (seed: number) => runScenario(scenarioOf(seed), client, cluster).finally(() => cluster.leave())
+    const ran = await Promise.all(seeds.map(run))
     return { ran, restored: cluster.restored }
   } finally {
     await client.close()

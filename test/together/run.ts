@@ -62,13 +62,11 @@ export interface Ran {
 export interface Stoppage {
   /** Resolves when the cluster runs. Until then it may be replaced. */
   pass(run: StoppableRun): Promise<void>
-  /** Takes note that a run has ended. */
-  leave(run: StoppableRun): Promise<void>
 }
 
 /** Programs of one scenario. */
 export interface StoppableRun {
-  /** Kills all programs. */
+  /** Kills the programs that run. Frozen ones stay so. */
   kill(): void
   /** Says that the cluster has forgotten what it learned since its backup. */
   forget(): void
@@ -86,7 +84,6 @@ export async function runScenario(scenario: Scenario, client: KubeClient, stoppa
   } finally {
     await run.close()
     await fixture.close()
-    await stoppage?.leave(run)
   }
 }
 
