@@ -47,7 +47,7 @@ describe("a release of Berth", async () => {
     expect(flux).toContain(`semver: ${fluxRange(version)}\n`)
   })
 
-  it("is named by that version in all documents and manifests", async () => {
+  it("has that version in all documents and manifests", async () => {
     const { stdout } = await run("git", ["ls-files", "README.md", "charts", "docs", "manifests"], { cwd: ROOT })
     const files = stdout.split("\n").filter((path) => /\.(?:md|ya?ml|env)$/.test(path))
     const named = files.flatMap((file) =>

@@ -4,8 +4,9 @@ import { chmod, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/pr
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
-import { afterAll, beforeAll, describe, expect, inject, it } from "vitest"
+import { afterAll, beforeAll, describe, expect, it } from "vitest"
 import { packCli } from "../../scripts/release.ts"
+import { agentProgram } from "../harness/agent-program.ts"
 import { Program } from "../harness/program-process.ts"
 import { missingTool, needing } from "../needing.ts"
 import { Browser } from "../sign-in.ts"
@@ -33,7 +34,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "berth-cli-"))
   const dataDir = join(folder, "data")
   const files = ["--data-dir", dataDir, "--config-home", join(folder, "config")]
-  const vms = ["--runtime", "process", "--agent-program", inject("agentProgram") ?? join(ROOT, "src", "main.ts")]
+  const vms = ["--runtime", "process", "--agent-program", agentProgram()[0]]
   stack = new Program("serve", [join(ROOT, "dev", "main.ts"), "serve", "--port", "0", ...vms, ...files])
   await packAndInstall()
   await stack.printed(/Berth is up at/, 240)

@@ -11,7 +11,7 @@ import { NAMESPACES } from "../../src/core/kube/core.ts"
 import { ifFound } from "../../src/core/kube/errors.ts"
 import { JOBS, LAUNCHES, PROJECTS, STATEMENTS } from "../../src/core/resources.ts"
 import { idlenessOf, vmNameOf } from "../../src/core/reuse/reuse.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
+import { createLogger, type Logger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import { startOperator } from "../../src/operator/main.ts"
 import { AgentReports } from "../harness/agent-reports.ts"
@@ -128,14 +128,16 @@ export class Fixture implements Observer {
     return { kinds: ["Project", "Organization"], selector: `${LABEL}=${this.id}` }
   }
 
+  /** Returns a program's logger, whose lines are kept. */
+  logger(name: string): Logger {
+    return createLogger({ level: "info", name, destination: { write: (line) => void this.lines.push(line) } })
+  }
+
   /** Starts an operator with the plan's fault. */
   async startOperator(plan: Plan): Promise<Operator> {
     const stop = new AbortController()
     const life = new Life(plan, this, () => stop.abort())
-    const logger = createLogger({
-      ...{ level: "info", name: `operator-${this.#operators.size}` },
-      destination: { write: (line) => void this.lines.push(line) },
-    })
+    const logger = this.logger(`operator-${this.#operators.size}`)
     const { systemNamespace, namespace: watchNamespace } = this
     const { accounts, offers } = this.fixture
     const running = startOperator(

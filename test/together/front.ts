@@ -2,9 +2,8 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { startFacade } from "../../src/api/main.ts"
-import { findCondition } from "../../src/core/apis/conditions.ts"
+import { isBound } from "../../src/core/apis/apikey.ts"
 import { API_KEYS } from "../../src/core/resources.ts"
-import { createLogger } from "../../src/core/telemetry/logger.ts"
 import { fixedOffers } from "../../src/market/catalogue/offers.ts"
 import type { Fixture } from "../faults/crash-fixture.ts"
 import { Life, NthChange, Plan } from "../faults/crash-gate.ts"
@@ -13,6 +12,8 @@ import type { ProgramFault } from "./scenario.ts"
 
 /** Tries of one request before it counts as impossible. */
 const TRIES = 20
+/** Time after which a client gives up an answer, milliseconds: a frozen façade sends none. */
+const ANSWER_MS = 10_000
 /** Name of the users' key. */
 const KEY = "users"
 
@@ -45,8 +46,7 @@ export class Front {
   async isOpen(): Promise<boolean> {
     const { client, namespace } = this.#fixture
     if (this.#key === "") this.#key = await makeKey(client, namespace, "developer", { name: KEY })
-    const key = await client.get(API_KEYS, { namespace, name: KEY })
-    return findCondition(key.status?.conditions, "Ready")?.status === "True"
+    return isBound(await client.get(API_KEYS, { namespace, name: KEY }))
   }
 
   /** Creates an object by REST, as `berth` does. @throws Error if it is rejected, or if no façade ever answers */
@@ -58,13 +58,12 @@ export class Front {
     }
     let answer = "none"
     for (let attempt = 0; attempt < TRIES; attempt++) {
-      const { url, life } = await this.#replica()
+      const { url } = await this.#replica()
       const asked = fetch(`${url}/projects/${namespace}/1/${path}`, {
         method: "POST",
         headers,
         body: JSON.stringify(body),
-        // A frozen façade never answers.
-        signal: AbortSignal.timeout(life.paused ? 100 : 10_000),
+        signal: AbortSignal.timeout(ANSWER_MS),
       })
       const response = await asked.catch((error: unknown) => String(error))
       answer = typeof response === "string" ? response : `${response.status} ${await response.text()}`
@@ -96,7 +95,7 @@ export class Front {
     const fault = this.#faults[this.#replicas.length]
     const stop = new AbortController()
     const life = new Life(fault === undefined ? new Plan() : new NthChange(fault), this.#fixture, () => stop.abort())
-    const { systemNamespace, namespace: watchNamespace, lines, seen, fixture } = this.#fixture
+    const { systemNamespace, namespace: watchNamespace, seen, fixture } = this.#fixture
     if (this.#folder === "") this.#folder = await mkdtemp(join(tmpdir(), "berth-together-"))
     const options = { host: "127.0.0.1", port: 0, baseDomain: "localhost", logsDir: this.#folder }
     const { url, ended } = await startFacade(
@@ -105,11 +104,7 @@ export class Front {
         client: life.client(this.#fixture.client, seen),
         ...{ clouds: ["sim", "own"], providers: {}, ownAccounts: fixture.accounts, architectures: [] },
         offers: fixedOffers(fixture.offers),
-        logger: createLogger({
-          level: "info",
-          name: "facade",
-          destination: { write: (line) => void lines.push(line) },
-        }),
+        logger: this.#fixture.logger("facade"),
       },
       stop.signal,
     )

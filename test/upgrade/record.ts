@@ -13,8 +13,8 @@ import { GATE, type RecordedVersion, recordedFolder } from "./recorded.ts"
 /**
  * Records what this version leaves behind, for the tests of later versions: the data directory of `npm start`, with objects
  * of every kind that REST makes, and what REST says of them. Also its kinds, rights and chart. `npm run record` writes
- * test/upgrade/<version>/, in place of those of other candidates of the version. The directory lacks certificates, which each start creates, and the logs of
- * the control plane.
+ * test/upgrade/<version>/, in place of those of other candidates of the version. The directory lacks certificates, which
+ * each start creates, and the logs of the control plane.
  */
 
 const ROOT = join(import.meta.dirname, "..", "..")

@@ -94,6 +94,7 @@ export class RollingBerth {
   /** Admin's key of the project, made before the first operator started. */
   key = ""
   readonly #parts: Parts
+  readonly #closing: AsyncDisposableStack
 
   /** Starts it with all programs of 0.1.0. */
   static start(runtime: ContainerRuntime): Promise<RollingBerth> {
@@ -115,7 +116,6 @@ export class RollingBerth {
     this.proxy = parts.proxy
     this.hypervisors = parts.hypervisors
   }
-  readonly #closing: AsyncDisposableStack
 
   close(): Promise<void> {
     return this.#closing.disposeAsync()
@@ -346,13 +346,13 @@ export class RollingBerth {
     return all.sort((a, b) => a.spec.number - b.spec.number)
   }
 
-  /** Resolves when every job has ended, and every Launch is over. */
+  /** Resolves when all jobs and Launches have ended. */
   async untilOver(): Promise<void> {
     const isDone = async (): Promise<boolean> => {
       const phases = [...(await this.jobs()), ...(await this.launches())].map(({ status }) => status?.phase ?? "queued")
       return phases.every((phase) => OVER.includes(phase))
     }
-    await until("all is over", isDone, 120).catch(async (error: unknown) => {
+    await until("all jobs and Launches have ended", isDone, 120).catch(async (error: unknown) => {
       throw new Error(`${String(error)}\n${await this.situation()}`)
     })
   }

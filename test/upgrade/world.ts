@@ -28,8 +28,8 @@ export class World {
   }
 
   /**
-   * Returns a shell script that writes a line at its beginning, runs `body`, and writes a line at its end. `body` may end it earlier with
-   * `over CODE`.
+   * Returns a shell script that writes a line at its beginning, runs `body`, and writes a line at its end. `body` may end
+   * it earlier with `over CODE`.
    */
   script(name: string, body: string): string {
     const tell = (what: string) => `echo "${what} $$ $BERTH_LAUNCH $HOME" >> ${this.file(name)}`
