@@ -181,6 +181,13 @@ const FIELDS = [
     unknown: "whether the next one knows concurrencyGroup",
   },
   {
+    ability: "readOnly",
+    field: { volumes: { data: { bucket: "data", mountPath: "/data", readOnly: true } } },
+    other: { volumes: { data: { bucket: "data", mountPath: "/elsewhere", readOnly: true } } },
+    harm: "would mount a volume with readOnly writable",
+    unknown: "whether the next one knows readOnly of volumes",
+  },
+  {
     ability: "nebius",
     field: { cloud: ["nebius", "aws"] },
     other: { cloud: ["nebius"] },
@@ -198,7 +205,7 @@ const FIELDS = [
 
 describe.each(FIELDS)("`$ability`", ({ ability, field, other, harm, unknown }) => {
   const ARRAY = { jobDefinition: { image: "a", ...field } }
-  const named = (name: string) => `${name}-${ability}`
+  const named = (name: string) => `${name}-${ability.toLowerCase()}`
   const patch = (name: string, change: object) =>
     kubectl([
       "-n",

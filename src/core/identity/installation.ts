@@ -17,9 +17,10 @@ export const OPERATOR_LEASE = "berth-operator"
 /**
  * Abilities of this version's operator, which its Lease shows while it leads. ABILITIES_POLICY rejects what an older operator
  * would misread. `after`: it starts a job or an array after its prerequisites. `reuse`: it lets another job have a VM. `group`:
- * it lets no more jobs of a concurrency group run than its limit. The others are the clouds that it knows.
+ * it lets no more jobs of a concurrency group run than its limit. `readOnly`: its VMs' agents mount such a volume read-only. The
+ * others are the clouds that it knows.
  */
-export const OPERATOR_ABILITIES: readonly string[] = ["after", "reuse", "group", ...JOB_CLOUDS]
+export const OPERATOR_ABILITIES: readonly string[] = ["after", "reuse", "group", "readOnly", ...JOB_CLOUDS]
 
 /** Admission policy that rejects fields for which the leader lacks the ability (manifests/base/abilities.yaml). */
 export const ABILITIES_POLICY = "berth-abilities"
