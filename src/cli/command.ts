@@ -30,7 +30,7 @@ export interface Process {
   signal: AbortSignal
   version: string
   /** Returns the credential of a context, with a renewed token if the present one has ended. */
-  credentialOf: (chosen: Chosen) => Promise<Credential | undefined>
+  credentialOf: (chosen: Chosen, rejected?: string) => Promise<Credential | undefined>
 }
 
 export interface Declaration<Options> {
@@ -216,7 +216,7 @@ export class Call<Options> {
     const { terminal, signal, version, credentialOf } = this.#process
     return new BerthClient({
       baseUrl,
-      credential: () => credentialOf(chosen),
+      credential: (rejected) => credentialOf(chosen, rejected),
       userAgent: `berth-cli/${version} node/${process.versions.node}`,
       ...(endsAtInterrupt && { signal }),
       onRetry: ({ reason, seconds }) => this.#reportRetry(`${reason}; trying again in ${Math.ceil(seconds)} s`),

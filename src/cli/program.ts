@@ -33,7 +33,7 @@ import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
-import { renewSignIn } from "./sign-in.ts"
+import { isRenewalDue, renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
 import { CommandTokens } from "./token-command.ts"
 
@@ -72,7 +72,7 @@ export async function runCommand({ argv, environment, streams, signal, version }
   }
 }
 
-/** Credentials of contexts. A token that ends is renewed, and the new one is kept. */
+/** Credentials of contexts. A token that ends, or was rejected, is renewed, and the new one is kept. */
 class Credentials {
   readonly #config: ConfigFile
   readonly #commandTokens: CommandTokens
@@ -86,11 +86,12 @@ class Credentials {
     this.#signal = signal
   }
 
-  readonly of = async (chosen: Chosen): Promise<Credential | undefined> => {
+  readonly of = async (chosen: Chosen, rejected?: string): Promise<Credential | undefined> => {
     const { key, signIn, tokenCommand } = chosen.context
     if (key !== undefined) return { key }
-    if (tokenCommand !== undefined) return { token: await this.#commandTokens.of(tokenCommand) }
+    if (tokenCommand !== undefined) return { token: await this.#commandTokens.of(tokenCommand, rejected) }
     if (signIn === undefined) return undefined
+    if (!isRenewalDue(signIn, new Date(), rejected)) return { token: signIn.accessToken }
     this.#renewal ??= this.#renewSignIn(chosen, signIn).finally(() => {
       this.#renewal = undefined
     })
@@ -99,13 +100,12 @@ class Credentials {
 
   async #renewSignIn({ name, context }: Chosen, signIn: SignIn): Promise<SignIn> {
     const stored = () => (name === undefined ? undefined : this.#config.read().contexts[name]?.signIn)
-    const next = await renewSignIn(signIn, new Date(), this.#signal).catch((error: unknown) => {
+    const next = await renewSignIn(signIn, this.#signal).catch((error: unknown) => {
       // Another process may have renewed it at the same time.
       const others = stored()
       if (others === undefined || others.accessToken === signIn.accessToken) throw error
       return others
     })
-    if (next === signIn) return signIn
     context.signIn = next
     if (name !== undefined)
       this.#config.change(({ contexts, ...rest }) => {

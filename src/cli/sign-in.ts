@@ -109,15 +109,22 @@ export async function signInByDevice(
   }
 }
 
-/** Returns the sign-in with a token that is still valid; the same one if it is valid, or can't be renewed. */
-export async function renewSignIn(signIn: SignIn, now: Date, signal: AbortSignal): Promise<SignIn> {
-  const { refreshToken, expiresAt } = signIn
-  if (refreshToken === undefined || expiresAt === undefined) return signIn
-  if (Date.parse(expiresAt) - now.getTime() > RENEWED_BEFORE_MS) return signIn
+/**
+ * True if the token ends soon, and can be renewed.
+ * @param rejected token that the API has rejected, whenever it ends
+ */
+export function isRenewalDue({ accessToken, refreshToken, expiresAt }: SignIn, now: Date, rejected?: string): boolean {
+  if (refreshToken === undefined) return false
+  if (accessToken === rejected) return true
+  return expiresAt !== undefined && Date.parse(expiresAt) - now.getTime() <= RENEWED_BEFORE_MS
+}
+
+/** Returns the sign-in with a new token. @throws Failure if the issuer gives none */
+export async function renewSignIn(signIn: SignIn, signal: AbortSignal): Promise<SignIn> {
   try {
     const { library, client } = await clientOf(signIn)
     const resource = signIn.resource === undefined ? {} : { resource: signIn.resource }
-    const tokens = await library.refreshTokenGrant(client, refreshToken, resource)
+    const tokens = await library.refreshTokenGrant(client, signIn.refreshToken ?? "", resource)
     return { ...signIn, ...signInOf(tokens, { ...signIn, signal }) }
   } catch (error) {
     throw new Failure(

@@ -19,7 +19,10 @@ function tokensOf(token: string, signal = new AbortController().signal) {
   const calls = join(folder, "calls")
   const tokens = new CommandTokens({ ...process.env, TOKEN: token }, signal)
   const command = `echo called >> "${calls}"; echo "$TOKEN"`
-  return { of: () => tokens.of(command), calls: () => readFileSync(calls, "utf8").trim().split("\n").length }
+  return {
+    of: (rejected?: string) => tokens.of(command, rejected),
+    calls: () => readFileSync(calls, "utf8").trim().split("\n").length,
+  }
 }
 
 test("a token is used until shortly before it ends, by requests at the same time too", async () => {
@@ -33,6 +36,18 @@ test("the command runs again for a token that is about to end", async () => {
   const tokens = tokensOf(jwt(20))
   await tokens.of()
   await tokens.of()
+  expect(tokens.calls()).toBe(2)
+})
+
+test("the command runs again for a token that was rejected before its end, once", async () => {
+  const lasting = jwt(600)
+  const tokens = tokensOf(lasting)
+  await tokens.of()
+  expect(await Promise.all([tokens.of(lasting), tokens.of(lasting), tokens.of("another")])).toEqual([
+    lasting,
+    lasting,
+    lasting,
+  ])
   expect(tokens.calls()).toBe(2)
 })
 

@@ -9,25 +9,37 @@ const REPLACED_BEFORE_MS = 30_000
 /** Time for which a token is used that does not say when it ends, milliseconds. */
 const KEPT_MS = 60_000
 
+/** Token of a run of the command, and its text once it has printed one. It is used until then, epoch milliseconds. */
+interface Latest {
+  token: Promise<string>
+  until: number
+  text?: string
+}
+
 /** Tokens of a shell command of the user's. Issuers of CI systems give tokens for some minutes, and jobs take hours. */
 export class CommandTokens {
   readonly #environment: Environment
   readonly #signal: AbortSignal
-  #latest: { token: Promise<string>; until: number } | undefined
+  #latest: Latest | undefined
 
   constructor(environment: Environment, signal: AbortSignal) {
     this.#environment = environment
     this.#signal = signal
   }
 
-  /** Returns a token that is still valid. @throws Failure with what the command wrote to standard error */
-  async of(command: string): Promise<string> {
-    if (this.#latest === undefined || this.#latest.until <= Date.now()) {
+  /**
+   * Returns a token that is still valid. @throws Failure with what the command wrote to standard error
+   * @param rejected token that the API has rejected, whenever it ends
+   */
+  async of(command: string, rejected?: string): Promise<string> {
+    const isRejected = rejected !== undefined && this.#latest?.text === rejected
+    if (this.#latest === undefined || this.#latest.until <= Date.now() || isRejected) {
       // Requests at the same time share one command.
-      const latest = { token: this.#run(command), until: Number.POSITIVE_INFINITY }
+      const latest: Latest = { token: this.#run(command), until: Number.POSITIVE_INFINITY }
       this.#latest = latest
       latest.token.then(
         (token) => {
+          latest.text = token
           latest.until = endOf(token) - REPLACED_BEFORE_MS
         },
         () => {

@@ -25,8 +25,11 @@ export interface RetryNote {
 export interface ClientOptions {
   /** URL up to and including `/1`, such as `https://berth.example.com/projects/acme/1`. */
   baseUrl: string
-  /** Returns the present credential. Before each attempt it is asked again, so that tokens may be renewed. */
-  credential: () => Promise<Credential | undefined>
+  /**
+   * Returns the present credential. Before each attempt it is asked again, so that tokens may be renewed.
+   * @param rejected token that the API has rejected: a clock may be wrong, or the request took longer than the token lived
+   */
+  credential: (rejected?: string) => Promise<Credential | undefined>
   userAgent?: string
   /** Ends all requests. */
   signal?: AbortSignal
@@ -57,8 +60,8 @@ export class BerthClient {
   }
 
   /**
-   * Sends a request with the credential, and repeats it after a temporary failure. Each POST gets an Idempotency-Key,
-   * so a repetition creates nothing twice. @throws ApiError, Unreachable
+   * Sends a request with the credential, and repeats it after a temporary failure, and once after a 401 if the credential
+   * can be renewed. Each POST gets an Idempotency-Key, so a repetition creates nothing twice. @throws ApiError, Unreachable
    */
   async send(request: Request): Promise<Response> {
     if (request.method === "POST" && !request.headers.has("idempotency-key"))
@@ -78,13 +81,26 @@ export class BerthClient {
     }
   }
 
-  /** Returns the response, or the error without one. @throws if a signal has aborted */
+  /** Sends the request, and again if a rejected token can be renewed. Returns as #fetch does. */
   async #attempt(request: Request): Promise<unknown> {
-    const { credential, userAgent } = this.#options
-    const copy = request.clone()
+    const { credential } = this.#options
     const proof = await credential()
+    const outcome = await this.#fetch(request, proof)
+    const token = tokenIn(proof)
+    if (!(outcome instanceof Response) || outcome.status !== 401 || token === undefined) return outcome
+    const renewed = await credential(token)
+    if (tokenIn(renewed) === token) return outcome
+    await outcome.body?.cancel()
+    return await this.#fetch(request, renewed)
+  }
+
+  /** Returns the response, or the error without one. @throws if a signal has aborted */
+  async #fetch(request: Request, proof: Credential | undefined): Promise<unknown> {
+    const { userAgent } = this.#options
+    const copy = request.clone()
+    const token = tokenIn(proof)
     if (proof !== undefined && "key" in proof) copy.headers.set("x-service-api-key", proof.key)
-    if (proof !== undefined && "token" in proof) copy.headers.set("authorization", `Bearer ${proof.token}`)
+    if (token !== undefined) copy.headers.set("authorization", `Bearer ${token}`)
     if (userAgent !== undefined) copy.headers.set("user-agent", userAgent)
     const { signal } = this.#signals(request)
     this.#options.onRequest?.(copy)
@@ -101,6 +117,10 @@ export class BerthClient {
     const { signal } = this.#options
     return { signal: signal === undefined ? request.signal : AbortSignal.any([signal, request.signal]) }
   }
+}
+
+function tokenIn(proof: Credential | undefined): string | undefined {
+  return proof !== undefined && "token" in proof ? proof.token : undefined
 }
 
 /** Returns a key for one creation. `crypto.randomUUID` is missing in browsers on pages without HTTPS. */

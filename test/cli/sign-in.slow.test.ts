@@ -77,6 +77,20 @@ it("a token that ends while a log is followed is renewed, and nothing is lost or
   expect(await following.ended).toMatchObject({ code: 0, out: "first\nsecond\n" })
 })
 
+it("a token that the API rejects before its end is renewed once", async () => {
+  const { name } = await makeJob()
+  const file = join(folder, "berth", "config.json")
+  const rejected = (await readFile(file, "utf8"))
+    .replace(/"accessToken": "[^"]*"/, '"accessToken": "rejected"')
+    .replace(/"expiresAt": "[^"]*"/, '"expiresAt": "2099-01-01T00:00:00Z"')
+  await writeFile(file, rejected)
+  const before = proxy.requests.length
+  expect(await run(["show", name], environment())).toMatchObject({ code: 0, out: expect.stringContaining(name) })
+  const shows = proxy.requests.slice(before).filter((line) => line.includes(`/jobs/${name}`))
+  expect(shows[1]).toBe(shows[0])
+  expect(await readFile(file, "utf8")).not.toContain("rejected")
+})
+
 it("a token that can't be renewed ends the command with 6, and says what to do", async () => {
   const { id, name } = await makeJob()
   await writeLog(id, 0, "first\n")

@@ -101,6 +101,15 @@ here.describe("the package for Python", () => {
     expect(listed.code).toBe(0)
   })
 
+  here.it("renews a token that the API rejects before its end", async () => {
+    await logIn("short")
+    const { current, contexts } = await config()
+    contexts.short.signIn = { ...contexts.short.signIn, accessToken: "rejected", expiresAt: "2099-01-01T00:00:00Z" }
+    await writeFile(join(folder, "berth", "config.json"), JSON.stringify({ current, contexts }))
+    expect(await print("signed-in.py", [], { XDG_CONFIG_HOME: folder })).toBe("True")
+    expect((await config()).contexts.short.signIn.accessToken).not.toBe("rejected")
+  })
+
   here.it("says that a sign-in has ended that can't be renewed", async () => {
     await logIn("ended")
     const file = join(folder, "berth", "config.json")
@@ -140,7 +149,7 @@ interface ConfigFile {
 }
 
 interface StoredContext {
-  signIn: { accessToken: string; refreshToken: string; issuer: string }
+  signIn: { accessToken: string; refreshToken: string; issuer: string; expiresAt?: string }
 }
 
 async function config(): Promise<ConfigFile> {

@@ -23,16 +23,20 @@ except ImportError:  # Windows
 _RENEWED_BEFORE_SECONDS = 30
 
 
-def ends_soon(sign_in: Mapping[str, str]) -> bool:
-    """Returns true if the token must be renewed, and can be."""
+def is_renewal_due(sign_in: Mapping[str, str], rejected: str | None = None) -> bool:
+    """Returns true if the token ends soon, or is the one that the API has rejected, and can be renewed."""
+    if "refreshToken" not in sign_in:
+        return False
+    if sign_in.get("accessToken") == rejected:
+        return True
     expires_at = sign_in.get("expiresAt")
-    if expires_at is None or "refreshToken" not in sign_in:
+    if expires_at is None:
         return False
     left = datetime.fromisoformat(expires_at.replace("Z", "+00:00")) - datetime.now(timezone.utc)
     return left.total_seconds() <= _RENEWED_BEFORE_SECONDS
 
 
-def renew(context: Context) -> Mapping[str, str]:
+def renew(context: Context, rejected: str | None = None) -> Mapping[str, str]:
     """
     Returns the tokens of a context after a renewal, which it stores for the command line too. Another process may have
     renewed them already. It blocks also in asyncio, where it has a thread of its own: a loop that something else blocks
@@ -42,7 +46,7 @@ def renew(context: Context) -> Mapping[str, str]:
         old = stored_sign_in(context)
         if old is None:
             raise SignedOut("You have signed out. Run `berth login`.")
-        if not ends_soon(old):
+        if not is_renewal_due(old, rejected):
             return old
         try:
             fresh = _renewed(old, _refreshed_tokens(old))

@@ -19,7 +19,7 @@ from .._built import __version__
 from .._context import Context
 from .._errors import ApiError, Error, SignedOut, TooManyRequests, Unavailable, error_of
 from .._retry import Attempt, retry_delay
-from .._sign_in import ends_soon, renew
+from .._sign_in import is_renewal_due, renew
 
 
 class Page(Protocol):
@@ -79,9 +79,9 @@ class Connection:
 
     async def send(self, request: Mapping[str, Any], stream: bool = False, until: float = math.inf) -> httpx.Response:
         """
-        Sends a request, and repeats it after a temporary failure, but not after `until` on the monotonic clock. Each POST has
-        one Idempotency-Key for all its tries, so a repetition creates nothing twice. With `stream` the caller reads the
-        body and closes the response.
+        Sends a request, and repeats it after a temporary failure, but not after `until` on the monotonic clock. It also
+        repeats it once with a renewed token if the API rejects the present one. Each POST has one Idempotency-Key for all
+        its tries, so a repetition creates nothing twice. With `stream` the caller reads the body and closes the response.
         """
         method, headers = str(request["method"]).upper(), dict(request.get("headers") or {})
         if method == "POST":
@@ -91,8 +91,9 @@ class Connection:
         timeout = httpx.Timeout(60, connect=15, pool=None, read=_SILENCE_SECONDS if stream else 60)
         began = time.monotonic()
         patience = min(self._patience, until - began)
+        rejected: str | None = None
         for count in itertools.count(1):
-            credential = await self._credential()
+            credential = await self._credential(rejected)
             built = self._http.build_request(
                 method, request["url"], headers={**headers, **credential}, timeout=timeout, **parts
             )
@@ -108,6 +109,10 @@ class Connection:
                 if response is not None and not response.is_success:
                     await response.aclose()
             status = None if response is None else response.status_code
+            if status == 401 and rejected is None and self._sign_in is not None and self.context.key is None:
+                rejected = credential["Authorization"].removeprefix("Bearer ")
+                if await self._credential(rejected) != credential:
+                    continue
             retry_after = None if response is None else response.headers.get("retry-after")
             spent = time.monotonic() - began
             attempt = Attempt(method, "Idempotency-Key" in headers, status, retry_after, count, spent, patience)
@@ -174,16 +179,16 @@ class Connection:
             return SignedOut(f"{error} Run `berth login`.")
         return error
 
-    async def _credential(self) -> dict[str, str]:
-        """Returns the header of the present credential. A token that ends soon is renewed first."""
+    async def _credential(self, rejected: str | None = None) -> dict[str, str]:
+        """Returns the header of the present credential. A token that ends soon, or was rejected, is renewed first."""
         if self.context.key is not None:
             return {"X-Service-Api-Key": self.context.key}
         if self._sign_in is None:
             raise SignedOut("The context has no credential. Run `berth login`.")
-        if ends_soon(self._sign_in):
+        if is_renewal_due(self._sign_in, rejected):
             async with self._renewal:
-                if ends_soon(self._sign_in):
-                    self._sign_in = await runtime.in_thread(lambda: renew(self.context))
+                if is_renewal_due(self._sign_in, rejected):
+                    self._sign_in = await runtime.in_thread(lambda: renew(self.context, rejected))
         return {"Authorization": f"Bearer {self._sign_in['accessToken']}"}
 
 
