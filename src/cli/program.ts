@@ -33,7 +33,7 @@ import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
-import { isRenewalDue, renewSignIn } from "./sign-in.ts"
+import { isRenewalDue, type RenewableSignIn, renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
 import { CommandTokens } from "./token-command.ts"
 
@@ -98,7 +98,7 @@ class Credentials {
     return { token: (await this.#renewal).accessToken }
   }
 
-  async #renewSignIn({ name, context }: Chosen, signIn: SignIn): Promise<SignIn> {
+  async #renewSignIn({ name, context }: Chosen, signIn: RenewableSignIn): Promise<SignIn> {
     const stored = () => (name === undefined ? undefined : this.#config.read().contexts[name]?.signIn)
     const next = await renewSignIn(signIn, this.#signal).catch((error: unknown) => {
       // Another process may have renewed it at the same time.

@@ -109,22 +109,26 @@ export async function signInByDevice(
   }
 }
 
+/** Tokens that the issuer renews. */
+export type RenewableSignIn = SignIn & Required<Pick<SignIn, "refreshToken">>
+
 /**
  * True if the token ends soon, and can be renewed.
  * @param rejected token that the API has rejected, whenever it ends
  */
-export function isRenewalDue({ accessToken, refreshToken, expiresAt }: SignIn, now: Date, rejected?: string): boolean {
+export function isRenewalDue(signIn: SignIn, now: Date, rejected?: string): signIn is RenewableSignIn {
+  const { accessToken, refreshToken, expiresAt } = signIn
   if (refreshToken === undefined) return false
   if (accessToken === rejected) return true
   return expiresAt !== undefined && Date.parse(expiresAt) - now.getTime() <= RENEWED_BEFORE_MS
 }
 
 /** Returns the sign-in with a new token. @throws Failure if the issuer gives none */
-export async function renewSignIn(signIn: SignIn, signal: AbortSignal): Promise<SignIn> {
+export async function renewSignIn(signIn: RenewableSignIn, signal: AbortSignal): Promise<SignIn> {
   try {
     const { library, client } = await clientOf(signIn)
     const resource = signIn.resource === undefined ? {} : { resource: signIn.resource }
-    const tokens = await library.refreshTokenGrant(client, signIn.refreshToken ?? "", resource)
+    const tokens = await library.refreshTokenGrant(client, signIn.refreshToken, resource)
     return { ...signIn, ...signInOf(tokens, { ...signIn, signal }) }
   } catch (error) {
     throw new Failure(

@@ -87,7 +87,7 @@ it("a token that the API rejects before its end is renewed once", async () => {
   const before = proxy.requests.length
   expect(await run(["show", name], environment())).toMatchObject({ code: 0, out: expect.stringContaining(name) })
   const shows = proxy.requests.slice(before).filter((line) => line.includes(`/jobs/${name}`))
-  expect(shows[1]).toBe(shows[0])
+  expect(shows.filter((line) => line === shows[0])).toHaveLength(2)
   expect(await readFile(file, "utf8")).not.toContain("rejected")
 })
 

@@ -109,7 +109,7 @@ class Connection:
                 if response is not None and not response.is_success:
                     await response.aclose()
             status = None if response is None else response.status_code
-            if status == 401 and rejected is None and self._sign_in is not None and self.context.key is None:
+            if status == 401 and rejected is None and self.context.key is None:
                 rejected = credential["Authorization"].removeprefix("Bearer ")
                 if await self._credential(rejected) != credential:
                     continue
