@@ -8,7 +8,7 @@ import {
   type StoredMachine,
 } from "../../src/core/apis/machine.ts"
 import type { KubeClient } from "../../src/core/kube/client.ts"
-import { isConflict } from "../../src/core/kube/errors.ts"
+import { ifFound, isConflict } from "../../src/core/kube/errors.ts"
 import { MACHINES } from "../../src/core/resources.ts"
 
 const FACTS: MachineFacts = { cpu: 8, memoryGib: 32, diskGib: 200, architecture: "amd64" }
@@ -56,16 +56,24 @@ export class SimHosts {
   /** Runs one step of all hosts of a namespace: each begins or ends a run as its machine's status says. */
   async step(namespace: string): Promise<void> {
     const { items } = await this.#client.list(MACHINES, { namespace })
-    for (const { metadata, status } of items) {
-      const { host, launch } = status ?? {}
-      if (host === undefined || launch === undefined || this.#silent.has(metadata.name)) continue
-      if (host.freed === launch.name) continue
-      const isGiven = host.running === launch.name
-      const ref = { namespace, name: metadata.name }
-      if (launch.endTime !== undefined) await this.free(ref)
-      else if (!isGiven && (await this.#write(ref, () => ({ running: launch.name })))) {
+    for (const { metadata } of items) {
+      if (!this.#silent.has(metadata.name)) await this.#stepOf({ namespace, name: metadata.name })
+    }
+  }
+
+  /** Reads the machine again after a conflict: a step that is not stored is not taken, and a test would go on without it. */
+  async #stepOf(ref: { namespace: string; name: string }): Promise<void> {
+    for (;;) {
+      const machine = await ifFound(this.#client.get(MACHINES, ref))
+      const { host, launch } = machine?.status ?? {}
+      if (machine === undefined || host === undefined || launch === undefined || host.freed === launch.name) return
+      if (launch.endTime !== undefined) return await this.free(ref)
+      if (host.running === launch.name) return
+      if (await this.#write(machine, () => ({ running: launch.name }))) {
         this.boots.set(launch.name, (this.boots.get(launch.name) ?? 0) + 1)
+        return
       }
+      await setImmediate()
     }
   }
 
@@ -90,16 +98,16 @@ export class SimHosts {
 
   /** Writes on the newest version: a host sends again what was not stored. */
   async #say(ref: { namespace: string; name: string }, change: HostChange): Promise<void> {
-    while (!(await this.#write(ref, change))) await setImmediate()
+    while (!(await this.#write(await this.#client.get(MACHINES, ref), change))) await setImmediate()
   }
 
   /** Returns false if the machine has changed since it was read. */
-  async #write(ref: { namespace: string; name: string }, change: HostChange): Promise<boolean> {
-    const machine = await this.#client.get(MACHINES, ref)
+  async #write(machine: StoredMachine, change: HostChange): Promise<boolean> {
+    const { namespace, name, resourceVersion } = machine.metadata
     const host = { lastHeartbeatTime: this.#now(), ...change(machine) }
-    const merge = { metadata: { resourceVersion: machine.metadata.resourceVersion }, status: { host } }
+    const merge = { metadata: { resourceVersion }, status: { host } }
     try {
-      await this.#client.patchStatus(MACHINES, ref, { merge }, { fieldManager: "berth-gateway" })
+      await this.#client.patchStatus(MACHINES, { namespace, name }, { merge }, { fieldManager: "berth-gateway" })
       return true
     } catch (error) {
       if (isConflict(error)) return false

@@ -39,6 +39,11 @@ needing(missingTool("kstatus")).describe("a machine", { timeout: 300_000 }, () =
     await becomes("ready", "Current")
     await harness.submit("job", { cloud: ["own"] })
     await becomes("busy", "Current", work)
+    // A job that has not begun may be taken back from a silent machine, and that is drained then.
+    await eventually(async () => {
+      await work()
+      expect((await harness.job("job")).status?.phase).toBe("running")
+    })
     await client.patch(MACHINES, ref, { merge: { spec: { unschedulable: true } } })
     await becomes("draining", "Current", work)
     clock.advance(200)
