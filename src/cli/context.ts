@@ -1,6 +1,7 @@
-import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
+import { setTimeout as sleep } from "node:timers/promises"
 import { defined } from "../core/apis/defined.ts"
 import { usageError } from "./exit.ts"
 
@@ -42,6 +43,11 @@ export const TOKEN_COMMAND = "BERTH_TOKEN_COMMAND"
 /** Permissions: the file holds credentials. */
 const FILE_MODE = 0o600
 
+/** Age at which a turn's process counts as dead, milliseconds. A renewal takes less. The Python package has the same. */
+const TURN_MS = 60_000
+/** Pause between two looks whether another process's turn is over, milliseconds. */
+const TURN_PAUSE_MS = 50
+
 /** The configuration file, `~/.config/berth/config.json`. */
 export class ConfigFile {
   readonly path: string
@@ -81,6 +87,34 @@ export class ConfigFile {
   /** Changes the content as it is now. */
   change(change: (config: Config) => Config): void {
     this.write(change(this.read()))
+  }
+
+  /**
+   * Runs `work` once no other process is in its turn, of the command line or of the Python package. The turn is a folder
+   * beside the file: of all that try, one creates it.
+   * @throws the signal's reason if it is aborted meanwhile
+   */
+  async inTurn<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+    const turn = `${this.path}.turn`
+    while (!takeTurn(turn)) await sleep(TURN_PAUSE_MS, undefined, { signal })
+    try {
+      return await work()
+    } finally {
+      rmSync(turn, { recursive: true, force: true })
+    }
+  }
+}
+
+/** Returns false while another process has the turn. One that a dead process has left is removed. */
+function takeTurn(turn: string): boolean {
+  try {
+    mkdirSync(turn)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error
+    const began = statSync(turn, { throwIfNoEntry: false })?.mtimeMs
+    if (began !== undefined && Date.now() - began > TURN_MS) rmSync(turn, { recursive: true, force: true })
+    return false
   }
 }
 

@@ -33,7 +33,7 @@ import { addWebhookCommands } from "./commands/webhook.ts"
 import { type Chosen, ConfigFile, type Environment, type SignIn } from "./context.ts"
 import { EXIT, Failure, toFailure } from "./exit.ts"
 import { LastSubmissions } from "./last.ts"
-import { isRenewalDue, type RenewableSignIn, renewSignIn } from "./sign-in.ts"
+import { isRenewalDue, renewSignIn } from "./sign-in.ts"
 import { type Streams, Terminal } from "./terminal.ts"
 import { CommandTokens } from "./token-command.ts"
 
@@ -77,7 +77,7 @@ class Credentials {
   readonly #config: ConfigFile
   readonly #commandTokens: CommandTokens
   readonly #signal: AbortSignal
-  /** Renewal that is under way. Issuers revoke all tokens if a refresh token is used twice. */
+  /** Renewal that is under way. Issuers revoke all tokens if a refresh token is used twice, also by two processes. */
   #renewal: Promise<SignIn> | undefined
 
   constructor(config: ConfigFile, commandTokens: CommandTokens, signal: AbortSignal) {
@@ -92,27 +92,28 @@ class Credentials {
     if (tokenCommand !== undefined) return { token: await this.#commandTokens.of(tokenCommand, rejected) }
     if (signIn === undefined) return undefined
     if (!isRenewalDue(signIn, new Date(), rejected)) return { token: signIn.accessToken }
-    this.#renewal ??= this.#renewSignIn(chosen, signIn).finally(() => {
+    this.#renewal ??= this.#renewSignIn(chosen, rejected).finally(() => {
       this.#renewal = undefined
     })
     return { token: (await this.#renewal).accessToken }
   }
 
-  async #renewSignIn({ name, context }: Chosen, signIn: RenewableSignIn): Promise<SignIn> {
-    const stored = () => (name === undefined ? undefined : this.#config.read().contexts[name]?.signIn)
-    const next = await renewSignIn(signIn, this.#signal).catch((error: unknown) => {
-      // Another process may have renewed it at the same time.
-      const others = stored()
-      if (others === undefined || others.accessToken === signIn.accessToken) throw error
-      return others
-    })
-    context.signIn = next
-    if (name !== undefined)
+  /** Renews the tokens that are stored now: another process may have renewed them since this one read them. */
+  async #renewSignIn({ name = "", context }: Chosen, rejected: string | undefined): Promise<SignIn> {
+    const stored = () => this.#config.read().contexts[name]?.signIn
+    const renew = async (): Promise<SignIn> => {
+      const old = stored()
+      if (old === undefined) throw new Failure(EXIT.forbidden, "You have signed out. Run berth login.")
+      if (!isRenewalDue(old, new Date(), rejected)) return old
+      const next = await renewSignIn(old, this.#signal)
       this.#config.change(({ contexts, ...rest }) => {
         const now = contexts[name]
         return { ...rest, contexts: now === undefined ? contexts : { ...contexts, [name]: { ...now, signIn: next } } }
       })
-    return next
+      return next
+    }
+    context.signIn = await this.#config.inTurn(renew, this.#signal)
+    return context.signIn
   }
 }
 

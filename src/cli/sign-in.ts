@@ -21,6 +21,8 @@ const CALLBACK_PATH = "/callback"
 const PATIENCE_MS = 300_000
 /** A token that ends within this time is renewed first, milliseconds. */
 const RENEWED_BEFORE_MS = 30_000
+/** Longest wait for an answer of the issuer, seconds. Other processes wait for a renewal meanwhile. */
+const ANSWER_SECONDS = 10
 
 const DONE_PAGE = `<!doctype html><meta charset="utf-8"><title>Berth</title>
 <p style="font: 1.1em sans-serif; margin: 3em">You are signed in. You can close this page.</p>`
@@ -31,7 +33,10 @@ async function clientOf({ issuer, clientId }: Pick<SignInTarget, "issuer" | "cli
   const url = new URL(issuer)
   const isHere = ["127.0.0.1", "[::1]", "localhost"].includes(url.hostname)
   const execute = isHere ? [library.allowInsecureRequests] : []
-  const client: Configuration = await library.discovery(url, clientId, undefined, library.None(), { execute })
+  const client: Configuration = await library.discovery(url, clientId, undefined, library.None(), {
+    execute,
+    timeout: ANSWER_SECONDS,
+  })
   return { library, client, metadata: client.serverMetadata() }
 }
 
@@ -110,7 +115,7 @@ export async function signInByDevice(
 }
 
 /** Tokens that the issuer renews. */
-export type RenewableSignIn = SignIn & Required<Pick<SignIn, "refreshToken">>
+type RenewableSignIn = SignIn & Required<Pick<SignIn, "refreshToken">>
 
 /**
  * True if the token ends soon, and can be renewed.
@@ -123,7 +128,7 @@ export function isRenewalDue(signIn: SignIn, now: Date, rejected?: string): sign
   return expiresAt !== undefined && Date.parse(expiresAt) - now.getTime() <= RENEWED_BEFORE_MS
 }
 
-/** Returns the sign-in with a new token. @throws Failure if the issuer gives none */
+/** Returns the sign-in with a new token. @throws Failure if the issuer gives none, or can't be reached */
 export async function renewSignIn(signIn: RenewableSignIn, signal: AbortSignal): Promise<SignIn> {
   try {
     const { library, client } = await clientOf(signIn)
@@ -131,10 +136,10 @@ export async function renewSignIn(signIn: RenewableSignIn, signal: AbortSignal):
     const tokens = await library.refreshTokenGrant(client, signIn.refreshToken, resource)
     return { ...signIn, ...signInOf(tokens, { ...signIn, signal }) }
   } catch (error) {
-    throw new Failure(
-      EXIT.forbidden,
-      `Your sign-in has ended, and can't be renewed (${explainError(error).message}). Run berth login.`,
-    )
+    const { message } = explainError(error)
+    if (!isAnswer(error))
+      throw new Failure(EXIT.tryAgain, `Your sign-in can't be renewed: ${signIn.issuer} does not answer (${message}).`)
+    throw new Failure(EXIT.forbidden, `Your sign-in has ended, and can't be renewed (${message}). Run berth login.`)
   }
 }
 
@@ -152,8 +157,12 @@ function signInOf(tokens: TokenEndpointResponse & TokenEndpointResponseHelpers, 
 
 /** Returns an error that names the issuer's answer: its code, such as `access_denied`, and its description. */
 function explainError(error: unknown): Error {
-  if (!(error instanceof Error) || !("error" in error) || typeof error.error !== "string")
-    return error instanceof Error ? error : new Error(String(error))
-  const description = "error_description" in error ? `: ${String(error.error_description)}` : ""
+  if (!isAnswer(error)) return error instanceof Error ? error : new Error(String(error))
+  const description = error.error_description === undefined ? "" : `: ${error.error_description}`
   return new Failure(EXIT.forbidden, `the issuer did not accept the sign-in (${error.error}${description})`)
+}
+
+/** True for an issuer's refusal (RFC 6749, section 5.2). Else it was not reached, or answered something else. */
+function isAnswer(error: unknown): error is { error: string; error_description?: string } {
+  return error instanceof Error && "error" in error && typeof error.error === "string"
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, beforeAll, expect, it } from "vitest"
@@ -89,6 +89,44 @@ it("a token that the API rejects before its end is renewed once", async () => {
   const shows = proxy.requests.slice(before).filter((line) => line.includes(`/jobs/${name}`))
   expect(shows.filter((line) => line === shows[0])).toHaveLength(2)
   expect(await readFile(file, "utf8")).not.toContain("rejected")
+})
+
+it("commands that renew a token at the same time take turns, and one that runs on keeps its sign-in", async () => {
+  const { id, name } = await makeJob()
+  await writeLog(id, 0, "first\n")
+  const following = start(["logs", name, "-f"], environment())
+  await following.printed("first\n")
+  // The issuer revokes all tokens of a person if a refresh token is used twice.
+  for (let round = 0; round < 3; round++) {
+    const shown = await Promise.all([1, 2, 3].map(() => run(["show", name], environment())))
+    expect(shown.map(({ code, err }) => [code, err])).toEqual([1, 2, 3].map(() => [0, ""]))
+  }
+  const before = followed()
+  await expect.poll(followed, { timeout: 60_000 }).toBeGreaterThan(before + 1)
+  await setStatus(fixture, name, { phase: "succeeded", exitCode: 0, completionTime: "2026-01-01T00:00:00Z" })
+  expect(await following.ended).toMatchObject({ code: 0, out: "first\n" })
+  expect(await readdir(join(folder, "berth"))).toEqual(["config.json"])
+})
+
+it("a process that died in its turn delays the others only", async () => {
+  const { name } = await makeJob()
+  const turn = join(folder, "berth", "config.json.turn")
+  await mkdir(turn)
+  const begun = new Date(Date.now() - 58_000)
+  await utimes(turn, begun, begun)
+  expect(await run(["show", name], environment())).toMatchObject({ code: 0 })
+  expect(await readdir(join(folder, "berth"))).toEqual(["config.json"])
+})
+
+it("an issuer that is down ends no sign-in", async () => {
+  const { name } = await makeJob()
+  const file = join(folder, "berth", "config.json")
+  const config = await readFile(file, "utf8")
+  await writeFile(file, config.replace(/"issuer": "[^"]*"/, '"issuer": "http://127.0.0.1:9"'))
+  const { code, err } = await run(["show", name], environment())
+  expect([code, err]).toEqual([75, expect.stringContaining("http://127.0.0.1:9 does not answer")])
+  await writeFile(file, config)
+  expect(await run(["show", name], environment())).toMatchObject({ code: 0 })
 })
 
 it("a token that can't be renewed ends the command with 6, and says what to do", async () => {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,13 +15,14 @@ import httpx
 from ._context import Context, config_path, store_sign_in, stored_sign_in
 from ._errors import SignedOut, Unavailable
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 #: A token that ends within this time is renewed first, seconds.
 _RENEWED_BEFORE_SECONDS = 30
+
+#: Age at which a turn's process counts as dead, seconds. A renewal takes less. The command line has the same.
+_TURN_SECONDS = 60
+
+#: Pause between two looks whether another process's turn is over, seconds.
+_TURN_PAUSE_SECONDS = 0.05
 
 
 def is_renewal_due(sign_in: Mapping[str, str], rejected: str | None = None) -> bool:
@@ -53,10 +55,6 @@ def renew(context: Context, rejected: str | None = None) -> Mapping[str, str]:
         except httpx.TransportError as error:
             raise Unavailable(503, {"detail": f"The issuer {old['issuer']} can't be reached: {error}"}) from None
         except (KeyError, ValueError) as error:
-            # A command line does not take turns with this: it may have renewed the token at the same time.
-            stored = stored_sign_in(context)
-            if stored is not None and stored.get("accessToken") != old.get("accessToken"):
-                return stored
             raise SignedOut(f"Your sign-in has ended, and can't be renewed ({error}). Run `berth login`.") from None
         if context.name is not None:
             store_sign_in(context.name, fresh)
@@ -65,13 +63,34 @@ def renew(context: Context, rejected: str | None = None) -> Mapping[str, str]:
 
 @contextmanager
 def _turn() -> Iterator[None]:
-    """Lets one process at a time renew tokens: issuers revoke all of them if a refresh token is used twice."""
-    if fcntl is None:
+    """
+    Lets one process at a time renew tokens, of this package or the command line: issuers revoke all of them if a refresh
+    token is used twice. The turn is a folder beside the configuration: of all that try, one creates it.
+    """
+    turn = f"{config_path()}.turn"
+    while not _take_turn(turn):
+        time.sleep(_TURN_PAUSE_SECONDS)
+    try:
         yield
-        return
-    with open(f"{config_path()}.lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    finally:
+        _leave(turn)
+
+
+def _take_turn(turn: str) -> bool:
+    """Returns false while another process has the turn. One that a dead process has left is removed."""
+    try:
+        os.mkdir(turn)
+    except FileExistsError:
+        with suppress(FileNotFoundError):
+            if time.time() - os.stat(turn).st_mtime > _TURN_SECONDS:
+                _leave(turn)
+        return False
+    return True
+
+
+def _leave(turn: str) -> None:
+    with suppress(FileNotFoundError):
+        os.rmdir(turn)
 
 
 def _refreshed_tokens(sign_in: Mapping[str, str]) -> dict[str, Any]:
@@ -80,7 +99,7 @@ def _refreshed_tokens(sign_in: Mapping[str, str]) -> dict[str, Any]:
     form = {"grant_type": "refresh_token", "refresh_token": sign_in["refreshToken"], "client_id": sign_in["clientId"]}
     if "resource" in sign_in:
         form["resource"] = sign_in["resource"]
-    with httpx.Client(timeout=30) as http:
+    with httpx.Client(timeout=10) as http:
         found = _json_of(http.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
         endpoint = str(found.get("token_endpoint") or "")
         if found.get("issuer") != issuer or not _is_safe(endpoint):
