@@ -3,7 +3,7 @@ import { GPUS_LABEL } from "../../src/agent/runtimes/gpu-helper.ts"
 import { NVIDIA_SMI } from "../../src/agent/usage/nvidia-smi.ts"
 import type { Launch, StoredLaunch } from "../../src/core/apis/launch.ts"
 import { until } from "../harness/eventually.ts"
-import { buildImage, containersOf } from "./images.ts"
+import { buildImage, containersOf, docker } from "./images.ts"
 
 /** Offer with two GPUs. The machine of these tests has none. */
 export const TWO_GPUS: Launch["spec"]["offer"] = {
@@ -34,4 +34,18 @@ export async function helperOf(launch: StoredLaunch, old = ""): Promise<string> 
     )
   await until("the helper for GPUs runs", async () => (await running()) !== undefined)
   return (await running())?.Id ?? ""
+}
+
+/** Rounds of `nvidia-smi` in which an agent takes some samples: two seconds, on a busy machine more. */
+const ROUNDS = 20
+
+/** Waits until a helper has shown the cards' use for some time, so that the agent has samples of it. */
+export async function useShown(helper: string): Promise<void> {
+  const output = await docker.getContainer(helper).attach({ stream: true, stdout: true, stderr: true })
+  let rounds = 0
+  for await (const piece of output) {
+    rounds += String(piece).match(/^1, /gm)?.length ?? 0
+    if (rounds >= ROUNDS) return
+  }
+  throw new Error(`the helper for GPUs has ended after ${rounds} rounds`)
 }

@@ -2,7 +2,7 @@ import { once } from "node:events"
 import { createServer } from "node:net"
 import { afterAll, beforeAll, expect, it } from "vitest"
 import { engineWith, engineWithGpus } from "./engines.ts"
-import { buildGpuImage, helperOf, TWO_GPUS } from "./gpus.ts"
+import { buildGpuImage, helperOf, TWO_GPUS, useShown } from "./gpus.ts"
 import { bridgeAddress, containersOf, docker } from "./images.ts"
 import { containers, fixture, images, logShows, pass, prepareAgents, runVm, shell, start, WAIT } from "./suite.ts"
 
@@ -90,13 +90,13 @@ containers.describe("an agent that measures", () => {
   it("starts its helper for GPUs again after the helper's death, and the container continues", async () => {
     const engine = await engineWithGpus()
     try {
-      const launch = await fixture.launch(shell(`echo began; ${WAIT}; sleep 1`), { offer: TWO_GPUS })
+      const launch = await fixture.launch(shell(`echo began; ${WAIT}`), { offer: TWO_GPUS })
       const options = { runtime: "docker", dockerSocket: engine.socket, gpuImage, ...SAMPLED } as const
       const { exit, dataDir } = await start(launch, options)
       await logShows(launch, "began")
       const first = await helperOf(launch)
       await docker.getContainer(first).kill()
-      await helperOf(launch, first)
+      await useShown(await helperOf(launch, first))
       await pass(launch, "docker", dataDir)
       expect((await exit).finish).toMatchObject({ reason: "Succeeded", usage: { gpuMean: 60, vramPeakMib: 3000 } })
       expect(await containersOf(launch)).toEqual([])

@@ -5,7 +5,7 @@ import { containerIn, GPUS_LABEL } from "../../src/agent/runtimes/gpu-helper.ts"
 import type { Finish } from "../../src/core/apis/launch.ts"
 import { until } from "../harness/eventually.ts"
 import { engineWith, engineWithGpus } from "./engines.ts"
-import { buildGpuImage, helperOf, TWO_GPUS } from "./gpus.ts"
+import { buildGpuImage, helperOf, TWO_GPUS, useShown } from "./gpus.ts"
 import { containersOf, docker } from "./images.ts"
 import {
   containers,
@@ -64,11 +64,13 @@ containers.describe("an agent that measures its container", () => {
   it("has the use of GPUs from a helper without any rights, and none of its containers at the end", async () => {
     const engine = await engineWithGpus()
     try {
-      const launch = await fixture.launch(shell(`echo began; ${WAIT}; sleep 1`), { offer: TWO_GPUS })
+      const launch = await fixture.launch(shell(`echo began; ${WAIT}`), { offer: TWO_GPUS })
       const options = { runtime: "docker", dockerSocket: engine.socket, gpuImage, ...SAMPLED } as const
       const { exit, dataDir } = await start(launch, options)
       await logShows(launch, "began")
-      const helper = docker.getContainer(await helperOf(launch))
+      const id = await helperOf(launch)
+      await useShown(id)
+      const helper = docker.getContainer(id)
       const { HostConfig, Mounts } = await helper.inspect()
       expect(HostConfig).toMatchObject({ Privileged: false, NetworkMode: "none", CapDrop: ["ALL"], Binds: null })
       expect(HostConfig).toMatchObject({ CapAdd: null, PidMode: "", SecurityOpt: ["no-new-privileges"] })
