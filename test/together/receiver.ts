@@ -32,8 +32,11 @@ export class EndsReceiver {
     return new EndsReceiver(receiver, replies)
   }
 
-  /** Returns how what the receiver got differs from the ends of these jobs: each end arrives, and repeats have its id. */
-  differences(jobs: readonly StoredJob[]): string[] {
+  /**
+   * Returns how what the receiver got differs from the ends of these jobs: each end arrives, and repeats have its id.
+   * @param isRestored true: jobs may have ended before a restore, too, and otherwise
+   */
+  differences(jobs: readonly StoredJob[], isRestored: boolean): string[] {
     const ids = new Map<string, Set<string>>()
     for (const { id, body } of this.#receiver.received) {
       const end = endIn(body)
@@ -41,8 +44,10 @@ export class EndsReceiver {
     }
     const accepted = new Set(this.#receiver.accepted.map(({ body }) => endIn(body)))
     const ends = jobs.filter(({ status }) => isTerminal(status?.phase)).map(endOf)
+    const lost = ends.filter((end) => !accepted.has(end)).map((end) => `no webhook got "${end}"`)
+    if (isRestored) return lost
     return [
-      ...ends.filter((end) => !accepted.has(end)).map((end) => `no webhook got "${end}"`),
+      ...lost,
       ...[...ids.keys()].filter((end) => !ends.includes(end)).map((end) => `a webhook got "${end}"`),
       ...[...ids].filter(([, all]) => all.size > 1).map(([end, all]) => `a webhook got "${end}" with ${all.size} ids`),
     ]

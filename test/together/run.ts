@@ -396,7 +396,7 @@ class ScenarioRun implements StoppableRun {
   }
 
   #undelivered(): string[] {
-    return this.#receiver?.differences(this.#jobs) ?? []
+    return this.#receiver?.differences(this.#jobs, this.#isRestored) ?? []
   }
 
   async #compare(): Promise<void> {

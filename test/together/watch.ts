@@ -1,3 +1,4 @@
+import { secondsBetween } from "../../src/core/apis/clock.ts"
 import { isOver, type StoredLaunch } from "../../src/core/apis/launch.ts"
 import type { ShiftedClock } from "../harness/shifted-clock.ts"
 import type { SimCloud } from "../harness/sim-cloud.ts"
@@ -49,9 +50,20 @@ export function breachesNow({
   atMost(Math.round(hourly * 1e4) / 1e4, "USD an hour", caps.maxHourlyUsd ?? Number.POSITIVE_INFINITY, "maxHourlyUsd")
   const { maxMonthlyUsd = Number.POSITIVE_INFINITY } = caps
   // All spending is that of one month, unless one ends meanwhile.
-  if (clock.now().getUTCMonth() === begin.getUTCMonth())
-    atMost(Math.floor((ownUsd + cloudBillUsd(cloud, clock.now())) * 1000) / 1000, "USD", maxMonthlyUsd, "maxMonthlyUsd")
+  if (clock.now().getUTCMonth() !== begin.getUTCMonth()) return breaches
+  const usd = ownUsd + cloudBillUsd(cloud, clock.now()) + yetUsd(live, clock.now())
+  atMost(Math.floor(usd * 1000) / 1000, "USD until all timeouts", maxMonthlyUsd, "maxMonthlyUsd, strict,")
   return breaches
+}
+
+/** Returns what VMs may cost from now on until the timeouts of their runs, USD. A strict cap covers that from the beginning. */
+function yetUsd(live: readonly StoredLaunch[], now: Date): number {
+  const working = live.filter(({ spec, status }) => status?.vm !== undefined && !status.agent?.finish && !spec.ended)
+  return working.reduce((total, { spec: { run, offer }, status }) => {
+    const { startTime } = status?.agent ?? {}
+    const ran = startTime === undefined ? 0 : secondsBetween(startTime, now)
+    return total + (Math.max(0, (run.timeoutSeconds ?? 0) - ran) * offer.hourlyPriceUsd) / 3600
+  }, 0)
 }
 
 function counted<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, number> {
