@@ -56,13 +56,17 @@ export function breachesNow({
   return breaches
 }
 
-/** Returns what VMs may cost from now on until the timeouts of their runs, USD. A strict cap covers that from the beginning. */
+/**
+ * Returns what VMs may cost from now on until the timeouts of their runs, or the budgets of their jobs, USD. A strict cap
+ * covers that from the beginning.
+ */
 function yetUsd(live: readonly StoredLaunch[], now: Date): number {
   const working = live.filter(({ spec, status }) => status?.vm !== undefined && !status.agent?.finish && !spec.ended)
-  return working.reduce((total, { spec: { run, offer }, status }) => {
-    const { startTime } = status?.agent ?? {}
-    const ran = startTime === undefined ? 0 : secondsBetween(startTime, now)
-    return total + (Math.max(0, (run.timeoutSeconds ?? 0) - ran) * offer.hourlyPriceUsd) / 3600
+  return working.reduce((total, { spec: { run, offer, budgetSeconds = Number.POSITIVE_INFINITY }, status }) => {
+    const since = (time: string | undefined) => (time === undefined ? 0 : secondsBetween(time, now))
+    const ran = since(status?.agent?.startTime)
+    const seconds = Math.min((run.timeoutSeconds ?? 0) - ran, budgetSeconds - since(status?.vm?.createTime))
+    return total + (Math.max(0, seconds) * offer.hourlyPriceUsd) / 3600
   }, 0)
 }
 

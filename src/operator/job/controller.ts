@@ -24,7 +24,8 @@ import { dropFinalizer, replaceStatus } from "../writes.ts"
 import { adopt, createLaunch, endLaunch, jobWriter, release } from "./actions.ts"
 import { decide } from "./decide.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
-import { CancelStates, gather } from "./gather.ts"
+import { gather } from "./gather.ts"
+import { JobMarkets } from "./markets.ts"
 import type { JobAction, JobDecision } from "./render.ts"
 import { JobTimes } from "./times.ts"
 import { WaitingLine } from "./waiting-line.ts"
@@ -160,7 +161,7 @@ class JobReconciler {
   readonly #settings: JobSettings
   readonly #ledger: LaunchLedger
   readonly #times: JobTimes
-  readonly #cancels = new CancelStates()
+  readonly #markets: JobMarkets
   readonly line: WaitingLine
 
   constructor(options: JobControllerDependencies) {
@@ -169,6 +170,7 @@ class JobReconciler {
     this.#ledger = new LaunchLedger(options.launches.store, options.clock)
     this.#times = new JobTimes(options.clock)
     this.line = new WaitingLine(options, this.#ledger, this.#settings)
+    this.#markets = new JobMarkets(options, { ledger: this.#ledger, settings: this.#settings, line: this.line })
   }
 
   async reconcile(key: string, context: ReconcileContext): Promise<ReconcileResult> {
@@ -178,8 +180,7 @@ class JobReconciler {
       this.line.forget(key)
       return {}
     }
-    const parts = { settings: this.#settings, times: this.#times, cancels: this.#cancels, line: this.line }
-    const observed = await gather(job, this.#options, this.#ledger, parts)
+    const observed = await gather(job, this.#options, { times: this.#times, markets: this.#markets })
     const decision = decide(job, observed, this.#options.clock.now(), this.#settings)
     // Reserved before the first await: the next job that looks for a place must count this one.
     for (const action of decision.actions) if (action.do === "createLaunch") this.#ledger.assume(action.launch)

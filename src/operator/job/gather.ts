@@ -9,57 +9,18 @@ import { endingIn } from "../../core/identity/projects.ts"
 import { isNotFound } from "../../core/kube/errors.ts"
 import { limitForPlacement } from "../../core/quota/project-limits.ts"
 import { LAUNCHES } from "../../core/resources.ts"
-import { type CancelState, cancelState } from "../../market/placement/caps.ts"
 import { findImage, findVolumes } from "../../market/placement/inputs.ts"
-import type { LaunchLedger } from "../../market/placement/ledger.ts"
 import type { Waiter } from "../../market/placement/line.ts"
-import { buildMarket, cappedLevels, idleBeyondCaps } from "../../market/placement/market.ts"
-import type { JobSettings } from "../../market/placement/settings.ts"
 import type { JobControllerDependencies } from "./dependencies.ts"
 import type { JobObservation } from "./facts.ts"
+import type { JobMarkets } from "./markets.ts"
 import type { JobTimes } from "./times.ts"
-import type { WaitingLine } from "./waiting-line.ts"
-
-/** Everything that a decision on a Job needs besides the caches and the market. */
-export interface GatherParts {
-  settings: JobSettings
-  times: JobTimes
-  /** States of the caps that cancel running jobs, by namespace. */
-  cancels: CancelStates
-  line: Pick<WaitingLine, "market">
-}
-
-/** Time for which a state of caps is used again, seconds. All running jobs of a project ask for it. */
-const CANCEL_STATE_SECONDS = 2
-
-/** States of the caps that cancel running jobs. */
-export class CancelStates {
-  readonly #states = new Map<string, { at: number; state: CancelState }>()
-
-  /** Returns the state for a namespace; undefined if no cap there cancels jobs. */
-  of(
-    namespace: string,
-    options: JobControllerDependencies,
-    ledger: LaunchLedger,
-    settings: JobSettings,
-  ): CancelState | undefined {
-    const cancels = options.caps?.(namespace).some(({ caps }) => caps.onExceeded === "cancel") ?? false
-    if (!cancels) return undefined
-    const at = options.clock.monotonic()
-    const known = this.#states.get(namespace)
-    if (known !== undefined && at - known.at < CANCEL_STATE_SECONDS) return known.state
-    const state = cancelState(cappedLevels(namespace, options, ledger, settings))
-    this.#states.set(namespace, { at, state })
-    return state
-  }
-}
 
 /** Reads the inputs of a decision on a Job. The market is calculated later from the caches. */
 export async function gather(
   job: StoredJob,
   options: JobControllerDependencies,
-  ledger: LaunchLedger,
-  { settings, cancels, times, line }: GatherParts,
+  { times, markets }: { times: JobTimes; markets: JobMarkets },
 ): Promise<JobObservation> {
   const { namespace = "" } = job.metadata
   const launches = (await readLaunches(job, options)).map((launch) => withHeartbeat(launch, options.heartbeatTimes))
@@ -73,16 +34,15 @@ export async function gather(
     ...order,
     isEndAwaited: order.isOutcomeAwaited || isEndRead,
     ...defined({
-      cancel: cancels.of(namespace, options, ledger, settings),
+      cancel: markets.cancelState(namespace),
       organization: options.tenants?.organizationOf(namespace),
       ending: tenancy && endingIn(tenancy.projects.store, tenancy.organizations.store)(namespace),
     }),
     ...times.of(job, launches),
     launches,
     installation: options.installation,
-    surplusIdle: () => idleBeyondCaps(namespace, options, ledger),
-    market: (waiter: Waiter) =>
-      line.market(waiter, buildMarket(waiter.namespace, options, ledger.seenBy(job.metadata.uid), settings)),
+    surplusIdle: () => markets.surplusIdle(namespace),
+    market: (waiter: Waiter) => markets.marketFor(waiter),
   }
   if (base.ending !== undefined) return base
   const overLimit = options.quota && limitForPlacement(options.quota, job)
