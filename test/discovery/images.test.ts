@@ -104,9 +104,23 @@ registry.describe("the reader of an image's architectures", () => {
     clock.advance(6)
     // A job would fail by an old answer, although its image was pushed meanwhile.
     expect(finder.find("yard", image)).toEqual({ state: "looking" })
+    expect(await found(image)).toMatchObject({ state: "missing" })
     await putImage(registry, { repository: "public/late", tag: "1", platforms: ["linux/arm64"], user: PUSHER })
     clock.advance(6)
     expect(await found(image)).toEqual({ state: "known", architectures: ["arm64"] })
+  })
+
+  it("knows an image that is pushed between two requests of its lookup", async () => {
+    const repository = "public/just-now"
+    const send: typeof registry.send = async (input, init) => {
+      const response = await registry.send(input, init)
+      const isMissed = init?.method === "HEAD" && response.status === 404
+      if (isMissed) await putImage(registry, { repository, tag: "1", platforms: ["linux/arm64"], user: PUSHER })
+      return response
+    }
+    const { found } = harness([], { readImage: imageReader({ clock: systemClock, send }) })
+    const known = { state: "known", architectures: ["arm64"] }
+    expect(await found(`${registry.host}/${repository}:1`)).toEqual(known)
   })
 
   it("does not call an image missing if a connection could not ask", async () => {

@@ -81,10 +81,11 @@ export async function readDigest(
   const url = `https://${host}/v2/${image.repository}/manifests/${image.reference}`
   const headers = { ...proofHeaders(proof), accept: MANIFEST_TYPES.join(", ") }
   return await callHttp(signal, async () => {
-    const response = await fetch(url, { method: "HEAD", headers })
+    const first = await fetch(url, { method: "HEAD", headers })
+    // An answer to HEAD has no words. The image may also have been pushed since.
+    const response = first.status === 404 ? await fetch(url, { headers }) : first
+    if (response.status === 404) return { missing: `HTTP 404${await wordsIn(response)}` }
     await response.body?.cancel()
-    // An answer to HEAD has no words.
-    if (response.status === 404) return { missing: `HTTP 404${await wordsIn(await fetch(url, { headers }))}` }
     if ([400, 401, 403].includes(response.status)) return undefined
     if (!response.ok) throw refusal(response, undefined, host)
     return { digest: response.headers.get("docker-content-digest") ?? image.reference }
