@@ -296,15 +296,16 @@ export function toConnectionCheck({ metadata, status = {} }: StoredConnection, r
   if (result !== "passed")
     return { name, result, reason, message, checked_at: inUtc(time), missing_permissions: [], capabilities: {} }
   const uses = Object.values(capabilities)
-  return {
-    name,
-    result: uses.some((use) => use.status === "False") ? "incomplete" : "passed",
-    reason,
-    message,
+  const checked = {
     checked_at: inUtc(time),
     missing_permissions: [...new Set(uses.flatMap(({ missing }) => missing ?? []))],
     capabilities,
   }
+  if (uses.some((use) => use.status === "False")) return { name, result: "incomplete", reason, message, ...checked }
+  const open = uses.find((use) => use.reason === ConnectionReason.Unanswered)
+  if (open === undefined) return { name, result, reason, message, ...checked }
+  const why = `${message}, but the provider did not answer all questions: ${open.message}`
+  return { name, result: "unreachable", reason: open.reason, message: why, ...checked }
 }
 
 /** Removes the fields that give access to the account. */
