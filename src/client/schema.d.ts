@@ -4123,7 +4123,7 @@ export interface components {
             /** @description Name of the connection. */
             name: string;
             /**
-             * @description passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not possible. refused: the provider rejects the credentials. unreachable: the provider did not answer, or not all questions. unusable: there are no credentials to check with. unfinished: the check takes longer than the response; it continues.
+             * @description passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not possible. refused: the provider rejects the credentials. unreachable: the provider did not answer, or not whether VMs may be started. unusable: there are no credentials to check with. unfinished: the check takes longer than the response; it continues.
              * @enum {string}
              */
             result: "passed" | "incomplete" | "refused" | "unreachable" | "unusable" | "unfinished";

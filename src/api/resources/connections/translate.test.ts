@@ -164,37 +164,26 @@ describe("a connection", () => {
 describe("the result of a check", () => {
   const time = "2026-01-01T00:00:00Z"
   const lastCheck = { request: "now", time, reason: "Verified", message: "the credentials open aws 1" }
-  const use = (status: string, reason: string) => ({ status, reason, message: "HTTP 503" })
-  const checkOf = (...uses: [string, string][]) => {
-    const names = ["vms", "discovery", "prices"]
-    const capabilities = Object.fromEntries(uses.map((each, index) => [names[index], use(...each)]))
+  const granted = { status: "True", reason: "PermissionsGranted", message: "" }
+  const unknown = { status: "Unknown", reason: "PermissionsUnknown", message: "" }
+  const denied = { status: "False", reason: "PermissionsMissing", message: "" }
+  const unanswered = { status: "Unknown", reason: "Unanswered", message: "HTTP 503" }
+  const checkOf = (capabilities: object) => {
     const connection = { metadata: { name: "main" }, status: { lastCheck, capabilities } }
     return toConnectionCheck(connection as unknown as StoredConnection, "now")
   }
 
-  it.each<[string, string, [string, string][]]>([
-    ["passed", "Verified", [["True", "PermissionsGranted"]]],
-    ["passed", "Verified", [["Unknown", "PermissionsUnknown"]]],
-    [
-      "incomplete",
-      "Verified",
-      [
-        ["False", "PermissionsMissing"],
-        ["Unknown", "Unanswered"],
-      ],
-    ],
-    [
-      "unreachable",
-      "Unanswered",
-      [
-        ["True", "PermissionsGranted"],
-        ["Unknown", "Unanswered"],
-      ],
-    ],
-  ])("is %s (%s) for %j", (result, reason, uses) => expect(checkOf(...uses)).toMatchObject({ result, reason }))
+  it.each([
+    ["passed", "Verified", { vms: granted }],
+    ["passed", "Verified", { vms: unknown }],
+    ["passed", "Verified", { vms: granted, buckets: unanswered }],
+    ["incomplete", "Verified", { vms: granted, buckets: denied }],
+    ["incomplete", "Verified", { vms: unanswered, buckets: denied }],
+    ["unreachable", "Unanswered", { vms: unanswered }],
+  ])("is %s (%s) for %j", (result, reason, uses) => expect(checkOf(uses)).toMatchObject({ result, reason }))
 
-  it("says which question the provider did not answer", () =>
-    expect(checkOf(["Unknown", "Unanswered"]).message).toBe(
-      "the credentials open aws 1, but the provider did not answer all questions: HTTP 503",
+  it("says that the provider did not answer about VMs", () =>
+    expect(checkOf({ vms: unanswered }).message).toBe(
+      "the credentials open aws 1, but the provider did not answer whether they may start VMs: HTTP 503",
     ))
 })

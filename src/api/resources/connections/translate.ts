@@ -302,10 +302,11 @@ export function toConnectionCheck({ metadata, status = {} }: StoredConnection, r
     capabilities,
   }
   if (uses.some((use) => use.status === "False")) return { name, result: "incomplete", reason, message, ...checked }
-  const open = uses.find((use) => use.reason === ConnectionReason.Unanswered)
-  if (open === undefined) return { name, result, reason, message, ...checked }
-  const why = `${message}, but the provider did not answer all questions: ${open.message}`
-  return { name, result: "unreachable", reason: open.reason, message: why, ...checked }
+  // Other uses say for themselves what was not answered. Without this one, no job gets a VM.
+  const { vms } = capabilities
+  if (vms?.reason !== ConnectionReason.Unanswered) return { name, result, reason, message, ...checked }
+  const why = `${message}, but the provider did not answer whether they may start VMs: ${vms.message}`
+  return { name, result: "unreachable", reason: vms.reason, message: why, ...checked }
 }
 
 /** Removes the fields that give access to the account. */
