@@ -17,7 +17,7 @@ import { scenarioOf } from "./scenario.ts"
 const [CLUSTERS, FIRST] = [Number(process.env["BERTH_CLUSTERS"] ?? 10), Number(process.env["BERTH_SCENARIO"] ?? 1)]
 const PROJECTS = 4
 /** Looks of all projects until the backup, at most, and until the restore after that. */
-const LOOKS = 100
+const LOOKS = 30
 
 /** Servers of a cluster, which are stopped for a backup and come back from it later, while all projects wait. */
 class RestoredCluster implements Stoppage {
