@@ -43,9 +43,9 @@ export const TOKEN_COMMAND = "BERTH_TOKEN_COMMAND"
 /** Permissions: the file holds credentials. */
 const FILE_MODE = 0o600
 
-/** Age at which a turn's process counts as dead, milliseconds. A renewal takes less. The Python package has the same. */
+/** Age at which a turn counts as left by a dead process, milliseconds. A renewal takes less. The Python package has the same. */
 const TURN_MS = 60_000
-/** Pause between two looks whether another process's turn is over, milliseconds. */
+/** Pause before the next try to take the turn, milliseconds. */
 const TURN_PAUSE_MS = 50
 
 /** The configuration file, `~/.config/berth/config.json`. */
@@ -105,7 +105,7 @@ export class ConfigFile {
   }
 }
 
-/** Returns false while another process has the turn. One that a dead process has left is removed. */
+/** Takes the turn. Returns false while another process has it. Removes a turn that a dead process has left. */
 function takeTurn(turn: string): boolean {
   try {
     mkdirSync(turn)

@@ -34,7 +34,7 @@ export class EndsReceiver {
 
   /**
    * Returns how what the receiver got differs from the ends of these jobs: each end arrives, and repeats have its id.
-   * @param isRestored true: jobs may have ended before a restore, too, and otherwise
+   * @param isRestored true: a job may have ended before the restore, and again after it
    */
   differences(jobs: readonly StoredJob[], isRestored: boolean): string[] {
     const ids = new Map<string, Set<string>>()

@@ -18,10 +18,10 @@ from ._errors import SignedOut, Unavailable
 #: A token that ends within this time is renewed first, seconds.
 _RENEWED_BEFORE_SECONDS = 30
 
-#: Age at which a turn's process counts as dead, seconds. A renewal takes less. The command line has the same.
+#: Age at which a turn counts as left by a dead process, seconds. A renewal takes less. The command line has the same.
 _TURN_SECONDS = 60
 
-#: Pause between two looks whether another process's turn is over, seconds.
+#: Pause before the next try to take the turn, seconds.
 _TURN_PAUSE_SECONDS = 0.05
 
 
@@ -77,7 +77,7 @@ def _turn() -> Iterator[None]:
 
 
 def _take_turn(turn: str) -> bool:
-    """Returns false while another process has the turn. One that a dead process has left is removed."""
+    """Takes the turn. Returns false while another process has it. Removes a turn that a dead process has left."""
     try:
         os.mkdir(turn)
     except FileExistsError:

@@ -10,7 +10,7 @@ import type { WaitingLine } from "./waiting-line.ts"
 /** Time for which a state of caps is used again, seconds. All running jobs of a project ask for it. */
 const CANCEL_STATE_SECONDS = 2
 
-/** Answers the questions of jobs to the market, from the caches and the Launches that this process is creating. */
+/** Answers what jobs ask of the market, from the caches and the Launches that this process is creating. */
 export class JobMarkets {
   readonly #options: JobControllerDependencies
   readonly #ledger: LaunchLedger

@@ -220,7 +220,8 @@ export const ConnectionCheckSchema = Type.Object(
       description:
         "passed: the account answers, and nothing that it needs is missing. incomplete: it answers, and a use is not " +
         "possible. refused: the provider rejects the credentials. unreachable: the provider did not answer, or not " +
-        "whether VMs may be started. unusable: there are no credentials to check with. unfinished: the check takes longer than the response; it continues.",
+        "whether VMs may be started. unusable: there are no credentials to check with. unfinished: the check takes " +
+        "longer than the response; it continues.",
     }),
     reason: nullable<string>("string", "Reason of the result, one word. Null: the check is unfinished."),
     message: Type.String({ description: "Result for people." }),

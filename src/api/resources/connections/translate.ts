@@ -297,16 +297,17 @@ export function toConnectionCheck({ metadata, status = {} }: StoredConnection, r
     return { name, result, reason, message, checked_at: inUtc(time), missing_permissions: [], capabilities: {} }
   const uses = Object.values(capabilities)
   const checked = {
+    ...{ name, result, reason, message },
     checked_at: inUtc(time),
     missing_permissions: [...new Set(uses.flatMap(({ missing }) => missing ?? []))],
     capabilities,
   }
-  if (uses.some((use) => use.status === "False")) return { name, result: "incomplete", reason, message, ...checked }
+  if (uses.some((use) => use.status === "False")) return { ...checked, result: "incomplete" }
   // Other uses say for themselves what was not answered. Without this one, no job gets a VM.
   const { vms } = capabilities
-  if (vms?.reason !== ConnectionReason.Unanswered) return { name, result, reason, message, ...checked }
+  if (vms?.reason !== ConnectionReason.Unanswered) return checked
   const why = `${message}, but the provider did not answer whether they may start VMs: ${vms.message}`
-  return { name, result: "unreachable", reason: vms.reason, message: why, ...checked }
+  return { ...checked, result: "unreachable", reason: vms.reason, message: why }
 }
 
 /** Removes the fields that give access to the account. */
