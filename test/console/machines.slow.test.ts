@@ -116,7 +116,11 @@ browserNeeded.describe("the machines in the console", () => {
 
     await panel.getByRole("button", { name: "Change gpu-1" }).click()
     await form.getByLabel("Price, USD per hour").fill("1")
-    // Deleted when the change is sent: before, the page might show first that there is no such machine.
+    // Deleted when the change is sent, and no list is read before its answer: the list would close the form.
+    await page.route(
+      ({ pathname }) => pathname === "/1/machines",
+      () => {},
+    )
     await page.route("**/1/machines/gpu-1", async (route) => {
       await client.delete(MACHINES, ref)
       await route.continue()
