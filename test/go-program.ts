@@ -24,11 +24,14 @@ export type GoProgram = {
   | { folder: string; path?: string }
 )
 
-/** Returns the executable's path. Go builds it once into the cache directory. @throws Error with Go's last output */
+/**
+ * Returns the executable's path. Go builds it once into the cache directory. Says so on standard error: the standard output
+ * of a benchmark is its result. @throws Error with Go's last output
+ */
 export async function goProgram(program: GoProgram): Promise<string> {
   const { name } = program
   const make = async (directory: string): Promise<void> => {
-    const say = (line: string): void => console.log(`${name}: ${line}`)
+    const say = (line: string): void => console.error(`${name}: ${line}`)
     say(`building it with Go into ${directory}, this once`)
     await goVersion(name)
     for (const command of commandsFor(program, directory)) await runLogged("env", [...OWN, ...command], say)
