@@ -31,20 +31,16 @@ const PURE = [
   "test/providers/registry-logins.test.ts",
 ]
 
-/** Suites of other tiers that have a form of some minutes, too. */
+/** Suites of other tiers that have a longer form, too. */
 const LONGER = [
   "src/market/placement/line-simulation.test.ts",
   "test/agent/flood.test.ts",
   "test/attacks/webhooks.test.ts",
-  "test/cloud/aws-faults.slow.test.ts",
   "test/agent/cloud-init.slow.test.ts",
-  "test/e2e/array-workdir.slow.test.ts",
   "test/e2e/stops.slow.test.ts",
-  "test/console/pages.slow.test.ts",
   "test/console/sign-in.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
   "test/faults/crash.slow.test.ts",
-  "test/grammar/agreement.slow.test.ts",
   "test/install/install.slow.test.ts",
   "test/money/strict-caps.test.ts",
   "test/money/full-cpu-bills.test.ts",

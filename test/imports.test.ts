@@ -38,7 +38,7 @@ const CASES: [file: string, specifier: string, allowed: boolean][] = [
   ["src/clouds/aws/a.ts", "@azure/identity", false],
   ["src/clouds/aws/a.ts", "dockerode", false],
   ["test/cloud/conformance.ts", "@aws-sdk/client-ec2", false],
-  ["test/cloud/aws-faults.slow.test.ts", "@aws-sdk/client-ec2", true],
+  ["test/cloud/aws-faults.nightly.test.ts", "@aws-sdk/client-ec2", true],
   ["dev/local-cloud/a.ts", "dockerode", true],
   ["dev/local-cloud/decide.ts", "node:fs", false],
   ["src/clouds/machines/a.ts", "node:fs", false],

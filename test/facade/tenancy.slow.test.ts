@@ -1,4 +1,5 @@
-import { addressSuite, prepareTenants } from "./tenancy.ts"
+import { addressSuite, prepareTenants, tenantSuite } from "./tenancy.ts"
 
 prepareTenants()
-addressSuite("path")
+addressSuite("host")
+tenantSuite()

@@ -164,7 +164,7 @@ describe("an operator that is misled", () => {
   })
 
   // A copy that reaches none of the original's gateways does not notice that it is one (docs/reliability.md). Others do:
-  // test/e2e/copied-cluster.slow.test.ts.
+  // test/e2e/copied-cluster.nightly.test.ts.
   test("terminates VMs of the original in a copy without any gateway, if they are newer than the copy", async () => {
     const { harness, ids } = await running()
     const copied = (await harness.launches()).slice(0, 2)

@@ -17,7 +17,6 @@ import {
 import { eventually } from "../harness/eventually.ts"
 import { type Moto, startMoto } from "../moto.ts"
 import { missingTool, needing } from "../needing.ts"
-import { isNightly } from "../nightly.ts"
 import { Ec2Console, isGone, launchOf } from "./ec2-console.ts"
 import { type AwsRequest, type Ec2Fault, Ec2Proxy } from "./ec2-proxy.ts"
 
@@ -50,15 +49,12 @@ const ERRORS = [
 ]
 const ACTIONS = ["RunInstances", "DescribeInstances", "TerminateInstances"]
 
-/** All of them in the nightly tier; else an action meets each error either before its effect or after it. */
-const FAULTS: Ec2Fault[] = ACTIONS.flatMap((action, row): Ec2Fault[] => [
-  ...ERRORS.flatMap((error, column) => {
-    const both = [
-      { action, when: "before" as const, ...error },
-      { action, when: "after" as const, ...error },
-    ]
-    return isNightly ? both : both.slice((row + column) % 2).slice(0, 1)
-  }),
+/** Each action meets each error before its effect and after it. */
+const FAULTS: Ec2Fault[] = ACTIONS.flatMap((action): Ec2Fault[] => [
+  ...ERRORS.flatMap((error): Ec2Fault[] => [
+    { action, when: "before", ...error },
+    { action, when: "after", ...error },
+  ]),
   { action, when: "lost" },
 ])
 
@@ -178,7 +174,7 @@ describe("a job on EC2", () => {
     "%s meets each kind of error, before or after its effect: creates one VM for each Launch, leaves none, and the job succeeds",
     async (action) => {
       const faults = FAULTS.filter((fault) => fault.action === action)
-      expect(faults).toHaveLength(isNightly ? 15 : 8)
+      expect(faults).toHaveLength(15)
       await inParallel(faults, 8, (fault) => playWith(fault))
       expect(proxy.breaches).toEqual([])
     },

@@ -5,7 +5,6 @@ import { browserNeeded } from "../browser.ts"
 import { bucket } from "../discovery/accounts.ts"
 import { caller } from "../harness/caller.ts"
 import { type ProjectFixture, projectFixture } from "../harness/facade-project.ts"
-import { isNightly } from "../nightly.ts"
 import { consoleSite, goTo, type Visit } from "./browser.ts"
 import { CONTRAST, expectFits, violationsOn } from "./look.ts"
 import { people } from "./people.ts"
@@ -19,9 +18,7 @@ const watched = process.env["BERTH_SCREENSHOT_WIDTHS"]?.split(",").map(Number)
 /** Size at which the pages are checked for violations, CSS pixels. */
 const VIEWPORT = { width: 1280, height: 900 }
 const LIGHT = { colorScheme: "light" } as const
-const WIDTHS = isNightly ? [3840, 2560, 1920, 1280, 400, 360] : [2560, 1280, 360]
-/** Widths of the other states. What is too wide for a state is so in a narrow window: a wide one only spreads its page. */
-const WIDTHS_OF_STATES = isNightly ? WIDTHS : [1280, 360]
+const WIDTHS = [3840, 2560, 1920, 1280, 400, 360]
 
 browserNeeded.describe("the pages of the console", () => {
   const fixture = projectFixture("console-pages")
@@ -42,18 +39,16 @@ browserNeeded.describe("the pages of the console", () => {
   interface Look {
     /** True for the pages of the documentation. */
     isPage?: boolean
-    /** True if the dark theme is checked, too. The pages have most of its colors. */
-    inDark?: boolean
   }
 
   /** Expects no violation, and no sideways scrolling at any width. */
-  async function check(of: Page, name: string, { isPage = false, inDark = isPage || isNightly }: Look): Promise<void> {
+  async function check(of: Page, name: string, { isPage = false }: Look = {}): Promise<void> {
     expect.soft(await violationsOn(of), name).toEqual([])
     // Themes differ in colors only, so one of them shows how a page fits, and what its narrow form does.
     await checkWidths(of, name, { isPage, theme: "light" })
-    if (isPage || isNightly) expect.soft(await violationsOn(of), `${name}, narrow`).toEqual([])
+    expect.soft(await violationsOn(of), `${name}, narrow`).toEqual([])
     await of.setViewportSize(VIEWPORT)
-    if (inDark) await checkDark(of, name, isPage)
+    await checkDark(of, name, isPage)
   }
 
   async function checkDark(of: Page, name: string, isPage: boolean): Promise<void> {
@@ -70,7 +65,7 @@ browserNeeded.describe("the pages of the console", () => {
     { isPage, theme }: { isPage: boolean; theme: "light" | "dark" },
   ): Promise<void> {
     const kept = watched ?? (isPage ? [1280] : [])
-    for (const width of isPage ? WIDTHS : WIDTHS_OF_STATES) {
+    for (const width of WIDTHS) {
       await expectFits(of, name, width)
       if (folder !== undefined && kept.includes(width))
         await of.screenshot({ path: `${folder}/${name}-${width}-${theme}.png`, fullPage: watched !== undefined })
@@ -117,24 +112,23 @@ browserNeeded.describe("the pages of the console", () => {
   })
 
   browserNeeded.it("have no accessibility violation at the sign-in, and in its errors", async () => {
-    const look = { inDark: true }
     const { page: of } = await site.open("/jobs", LIGHT)
     await of.getByLabel("API key", { exact: true }).waitFor()
-    await check(of, "sign-in", look)
+    await check(of, "sign-in")
     await of.getByLabel("API key", { exact: true }).fill("bk_wrong")
     await of.getByRole("form").getByRole("button", { name: "Sign in" }).click()
     await of.getByRole("alert").waitFor()
-    await check(of, "sign-in-wrong", look)
+    await check(of, "sign-in-wrong")
     await of.close()
     const stranger = await site.open("/jobs", LIGHT)
     await stranger.page.getByRole("region", { name: "Sign in as a person" }).getByRole("button").click()
     await stranger.page.getByLabel("Name").fill("stranger")
     await stranger.page.getByRole("button", { name: "Sign in" }).click()
     await stranger.page.getByRole("link", { name: "Choose another project" }).waitFor()
-    await check(stranger.page, "no-access", look)
+    await check(stranger.page, "no-access")
     await stranger.page.getByRole("link", { name: "Choose another project" }).click()
     await stranger.page.getByText("You are in no organization yet.").waitFor()
-    await check(stranger.page, "no-projects", look)
+    await check(stranger.page, "no-projects")
     await stranger.page.close()
   })
 })

@@ -11,7 +11,6 @@ import { kubeconfigPath } from "../control-plane.ts"
 import { containerRuntime } from "../harness/container-runtime.ts"
 import { Installation } from "../harness/installation.ts"
 import { needing } from "../needing.ts"
-import { isNightly } from "../nightly.ts"
 
 /** Local code and arrays, from the command to the containers: command, façade, operator and agents are programs of their own. */
 const MAIN = join(import.meta.dirname, "..", "..", "src", "cli", "main.ts")
@@ -86,30 +85,28 @@ it("an array runs local code once for each of its combinations, in the user's fo
   expect(again).toMatchObject({ code: 0, out: logOf(4) })
 }, 600_000)
 
-if (isNightly) {
-  containers.it(
-    "a job runs 80 MB of local code in an image without a shell, and uploads it once",
-    async () => {
-      const image = `berth-test/hasher:${randomBytes(4).toString("hex")}`
-      const dockerfile = ["FROM scratch", "COPY busybox /sha256sum", 'ENTRYPOINT ["/sha256sum"]'].join("\n")
-      await buildImage(image, { Dockerfile: dockerfile, busybox: await readFile(BUSYBOX) })
-      const folder = await mkdtemp(join(tmpdir(), "berth-code-"))
-      try {
-        const model = randomBytes(80 * 1024 * 1024)
-        await writeFile(join(folder, "model.bin"), model)
-        const run = () => berthIn(folder, "run", "--image", image, "--workdir", ".", "--yes", "--", "model.bin")
-        const out = `${createHash("sha256").update(model).digest("hex")}  model.bin\n`
-        expect(await run()).toMatchObject({
-          code: 0,
-          out,
-          err: expect.stringMatching(/Uploaded the workdir \(1 files, 80\.\d MiB\)/),
-        })
-        expect(await run()).toMatchObject({ code: 0, out, err: expect.stringContaining("nothing was uploaded") })
-      } finally {
-        await rm(folder, { recursive: true })
-        await docker.getImage(image).remove({ force: true, noprune: true })
-      }
-    },
-    600_000,
-  )
-}
+containers.it(
+  "a job runs 80 MB of local code in an image without a shell, and uploads it once",
+  async () => {
+    const image = `berth-test/hasher:${randomBytes(4).toString("hex")}`
+    const dockerfile = ["FROM scratch", "COPY busybox /sha256sum", 'ENTRYPOINT ["/sha256sum"]'].join("\n")
+    await buildImage(image, { Dockerfile: dockerfile, busybox: await readFile(BUSYBOX) })
+    const folder = await mkdtemp(join(tmpdir(), "berth-code-"))
+    try {
+      const model = randomBytes(80 * 1024 * 1024)
+      await writeFile(join(folder, "model.bin"), model)
+      const run = () => berthIn(folder, "run", "--image", image, "--workdir", ".", "--yes", "--", "model.bin")
+      const out = `${createHash("sha256").update(model).digest("hex")}  model.bin\n`
+      expect(await run()).toMatchObject({
+        code: 0,
+        out,
+        err: expect.stringMatching(/Uploaded the workdir \(1 files, 80\.\d MiB\)/),
+      })
+      expect(await run()).toMatchObject({ code: 0, out, err: expect.stringContaining("nothing was uploaded") })
+    } finally {
+      await rm(folder, { recursive: true })
+      await docker.getImage(image).remove({ force: true, noprune: true })
+    }
+  },
+  600_000,
+)

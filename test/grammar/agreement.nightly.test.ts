@@ -15,12 +15,11 @@ import { caller } from "../harness/caller.ts"
 import { eventually } from "../harness/eventually.ts"
 import { type Replica, startReplica } from "../harness/facade.ts"
 import { projectFixture } from "../harness/facade-project.ts"
-import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
 import { generated } from "./generated.ts"
 
 const ROOT = join(import.meta.dirname, "..", "..")
-const COUNT = isNightly ? 1000 : 100
+const COUNT = 1000
 
 const fixture = projectFixture("grammar")
 let replica: Replica

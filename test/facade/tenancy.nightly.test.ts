@@ -1,0 +1,4 @@
+import { addressSuite, prepareTenants } from "./tenancy.ts"
+
+prepareTenants()
+addressSuite("path")

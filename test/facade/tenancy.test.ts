@@ -1,5 +1,0 @@
-import { addressSuite, prepareTenants, tenantSuite } from "./tenancy.ts"
-
-prepareTenants()
-addressSuite("host")
-tenantSuite()
