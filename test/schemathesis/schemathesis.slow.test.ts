@@ -28,7 +28,7 @@ import { pythonEnvironment } from "../python-environment.ts"
  * and a fixed seed. `npm run test:schemathesis` has a larger budget and a new seed each time, and prints the seed of a
  * finding.
  */
-const EXAMPLES = process.env["SCHEMATHESIS_EXAMPLES"] ?? "3"
+const EXAMPLES = process.env["SCHEMATHESIS_EXAMPLES"] ?? "6"
 const SEED = process.env["SCHEMATHESIS_SEED"] ?? "1"
 
 const KEY_NAME = "schemathesis"
