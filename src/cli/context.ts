@@ -48,13 +48,18 @@ const TURN_MS = 60_000
 /** Pause before the next try to take the turn, milliseconds. */
 const TURN_PAUSE_MS = 50
 
+/** Returns the folder of the command's configuration, which has credentials: `~/.config/berth`. */
+export function configFolder(environment: Environment): string {
+  const home = environment["XDG_CONFIG_HOME"] || join(environment["HOME"] ?? homedir(), ".config")
+  return join(home, "berth")
+}
+
 /** The configuration file, `~/.config/berth/config.json`. */
 export class ConfigFile {
   readonly path: string
 
   constructor(environment: Environment) {
-    const home = environment["XDG_CONFIG_HOME"] || join(environment["HOME"] ?? homedir(), ".config")
-    this.path = join(home, "berth", "config.json")
+    this.path = join(configFolder(environment), "config.json")
   }
 
   /** Returns the content; empty if there is no file. @throws Failure if it can't be read */

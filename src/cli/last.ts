@@ -10,6 +10,12 @@ export interface Submitted {
   name: string
 }
 
+/** Returns the folder of what the command remembers: `~/.local/state/berth`. */
+export function stateFolder(environment: Environment): string {
+  const home = environment["XDG_STATE_HOME"] || join(environment["HOME"] ?? homedir(), ".local", "state")
+  return join(home, "berth")
+}
+
 /**
  * Last submissions from this machine: a file for each project of an installation, in `~/.local/state/berth/last`. A file
  * is replaced at once, so commands at the same time don't disturb each other.
@@ -18,8 +24,7 @@ export class LastSubmissions {
   readonly #folder: string
 
   constructor(environment: Environment) {
-    const home = environment["XDG_STATE_HOME"] || join(environment["HOME"] ?? homedir(), ".local", "state")
-    this.#folder = join(home, "berth", "last")
+    this.#folder = join(stateFolder(environment), "last")
   }
 
   /** Returns the last submission to a context's project; undefined if there is none. */

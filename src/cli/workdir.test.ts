@@ -21,7 +21,7 @@ async function write(files: Record<string, string>): Promise<void> {
   }
 }
 
-const packed = (most = { bytes: 1024 * 1024 }) => packFolder(folder, most)
+const packed = ({ bytes = 1024 * 1024, without = [] as string[] } = {}) => packFolder(folder, { bytes, without })
 
 /** Returns the entries of the archive: type, name, permissions and target of links. */
 async function entries(): Promise<string[]> {
@@ -54,6 +54,21 @@ describe("packFolder", () => {
     expect(await files()).toEqual([".berthignore", "sub/a", "sub/\uFFFD"])
     await mkdir(latin1("d\xe9"))
     await expect(packed()).rejects.toThrow("the name of d\uFFFD is not UTF-8")
+  })
+
+  it("never has the folders of the command's own credentials, whatever the ignore files say", async () => {
+    await write({ ".berthignore": "!**", ".config/berth/config.json": "{}", ".config/berth.txt": "", "berth/a": "" })
+    const { entries: all } = await packed()
+    const without = [join(folder, ".config", "berth"), join(folder, "none"), dirname(folder)]
+    const { entries: some } = await packed({ without })
+    expect([all, some]).toEqual([7, 5])
+    const link = `${folder}-link`
+    await symlink(folder, link)
+    try {
+      expect((await packFolder(link, { bytes: 1024, without })).entries).toBe(5)
+    } finally {
+      await rm(link)
+    }
   })
 
   it("leaves out .git, and what .gitignore and .berthignore name, in each folder", async () => {
@@ -160,7 +175,7 @@ describe("packFolder", () => {
     await expect(failure).rejects.toThrow(
       /The largest in it: data\/ \(2\.\d MiB, 2 files\), model \(1\.\d MiB\), (src\/ \(0\.0 MiB, 1 file\)|\.berthignore .*)\. Leave them out with a \.berthignore/,
     )
-    await expect(packFolder(join(folder, "none"), { bytes: 1 })).rejects.toThrow("can't be read")
+    await expect(packFolder(join(folder, "none"), { bytes: 1, without: [] })).rejects.toThrow("can't be read")
   })
 })
 

@@ -1,8 +1,8 @@
 import { isUtf8 } from "node:buffer"
 import { createHash } from "node:crypto"
 import { createReadStream, type Dirent, readFileSync } from "node:fs"
-import { lstat, readdir, readlink } from "node:fs/promises"
-import { join, posix, resolve } from "node:path"
+import { lstat, readdir, readlink, realpath } from "node:fs/promises"
+import { join, posix, relative, resolve, sep } from "node:path"
 import type { Writable } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import { createGzip } from "node:zlib"
@@ -42,6 +42,14 @@ export function workdirFlag(text: string): WorkdirFlag {
   return { folder, path }
 }
 
+/** What limits an archive. */
+export interface PackOptions {
+  /** Most compressed bytes. */
+  bytes: number
+  /** Folders that no archive has, whatever the ignore files say: those with the credentials of this command. */
+  without: readonly string[]
+}
+
 /** Patterns of the ignore files of one folder. */
 interface Rules {
   /** Folder, relative to the root, with a slash at its end; empty for the root. */
@@ -59,11 +67,11 @@ interface FoundEntry {
  * Packs a folder: all files that no ignore file leaves out, without `.git`. Equal files give equal bytes.
  * @throws Failure if it is too large, or a link leads out of it
  */
-export async function packFolder(folder: string, most: { bytes: number }): Promise<PackedFolder> {
+export async function packFolder(folder: string, options: PackOptions): Promise<PackedFolder> {
   const root = resolve(folder)
-  const found = await entriesIn(root, "", [])
+  const found = await entriesIn({ root, without: await pathsIn(root, options.without) }, "", [])
   try {
-    return await packEntries(root, found, most)
+    return await packEntries(root, found, options)
   } catch (error) {
     if (!(error instanceof TooLarge)) throw error
     throw usageError(
@@ -73,7 +81,20 @@ export async function packFolder(folder: string, most: { bytes: number }): Promi
   }
 }
 
-async function packEntries(root: string, found: readonly FoundEntry[], most: { bytes: number }): Promise<PackedFolder> {
+/** Returns the paths of folders relative to a root. Those that do not exist have none. */
+async function pathsIn(root: string, folders: readonly string[]): Promise<Set<string>> {
+  const real = (path: string) => realpath(path).catch(() => undefined)
+  const [from, ...found] = await Promise.all([root, ...folders].map(real))
+  if (from === undefined) return new Set()
+  const paths = found.flatMap((path) => (path === undefined ? [] : [relative(from, path)]))
+  return new Set(paths.map((path) => path.split(sep).join("/")))
+}
+
+async function packEntries(
+  root: string,
+  found: readonly FoundEntry[],
+  most: Pick<PackOptions, "bytes">,
+): Promise<PackedFolder> {
   if (found.length > LIMITS.workdirEntries)
     throw new TooLarge(`has ${found.length} files`, String(LIMITS.workdirEntries))
   const archive = pack()
@@ -126,19 +147,27 @@ async function largestIn(root: string, found: readonly FoundEntry[]): Promise<st
     .join(", ")
 }
 
+/** Folder to pack, and the relative paths that are never packed. */
+interface Packing {
+  root: string
+  without: ReadonlySet<string>
+}
+
 /** Returns what is to be packed, in one order on all machines. */
-async function entriesIn(root: string, folder: string, above: readonly Rules[]): Promise<FoundEntry[]> {
+async function entriesIn(packing: Packing, folder: string, above: readonly Rules[]): Promise<FoundEntry[]> {
+  const { root, without } = packing
   const rules = [...above, ...rulesIn(root, folder)]
   const children = await childrenOf(join(root, folder))
+  const packed = children.filter(({ name }) => name !== ".git" && !without.has(`${folder}${name}`))
   const entries: FoundEntry[] = []
-  for (const child of children) {
+  for (const child of packed) {
     const path = `${folder}${child.name}`
-    if (child.name === ".git" || isIgnored(child.isDirectory() ? `${path}/` : path, rules)) continue
+    if (isIgnored(child.isDirectory() ? `${path}/` : path, rules)) continue
     if (!child.isUtf8) throw notUtf8(path, "name")
     if (child.isSymbolicLink()) entries.push({ path, type: "symlink" })
     else if (child.isFile()) entries.push({ path, type: "file" })
     else if (child.isDirectory())
-      entries.push({ path, type: "directory" }, ...(await entriesIn(root, `${path}/`, rules)))
+      entries.push({ path, type: "directory" }, ...(await entriesIn(packing, `${path}/`, rules)))
   }
   return entries
 }

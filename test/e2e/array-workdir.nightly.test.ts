@@ -19,6 +19,8 @@ const containers = needing(await missingForContainers())
 let berth: Installation
 /** Folder of the user's code. */
 let code: string
+/** Folder of the user. */
+let home: string
 
 beforeAll(async () => {
   berth = await Installation.create({
@@ -27,10 +29,11 @@ beforeAll(async () => {
   })
   await berth.startOperator()
   code = await mkdtemp(join(tmpdir(), "berth-code-"))
+  home = await mkdtemp(join(tmpdir(), "berth-home-"))
 })
 afterAll(async () => {
   await berth?.close()
-  await rm(code, { recursive: true, force: true })
+  for (const folder of [code, home]) await rm(folder, { recursive: true, force: true })
 })
 
 interface Ended {
@@ -44,7 +47,7 @@ function berthIn(cwd: string, ...args: string[]): Promise<Ended> {
   const env = {
     ...compileCache(),
     PATH: process.env["PATH"],
-    HOME: cwd,
+    HOME: home,
     BERTH_URL: berth.url,
     BERTH_API_KEY: berth.apiKey,
   }

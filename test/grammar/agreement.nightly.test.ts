@@ -92,7 +92,7 @@ it(`${COUNT} documents are the same object by berth apply, POST and kubectl, or 
     for (const text of [manifest(`object-${index}`), body(`body-${index}`)])
       expect(await berth(text), text).toEqual({ code: 0, out: expect.stringMatching(/ unchanged\n$/), err: "" })
   }
-})
+}, 1_800_000)
 
 /** True if all have the object, all refuse, or only kubectl takes a value that means something else to others. */
 function verdict([object, body, posted, ofKubectl]: (object | undefined)[], said: string): boolean {

@@ -7,6 +7,8 @@ import { afterAll, beforeAll, expect } from "vitest"
 import { pythonBuildPrograms, writePythonSources } from "../../scripts/python-package.ts"
 import { pythonVersion } from "../../scripts/version.ts"
 import { openApiDocument } from "../../src/api/document.ts"
+import { configFolder } from "../../src/cli/context.ts"
+import { stateFolder } from "../../src/cli/last.ts"
 import { packFolder } from "../../src/cli/workdir.ts"
 import { DURATION, GPU } from "../../src/client/job-grammar.ts"
 import { retryDelay } from "../../src/client/retry.ts"
@@ -110,6 +112,8 @@ here.describe("the wheel and the sdist of berth-jobs", () => {
       "data/x": "a",
       ".git/config": "a",
       "ünï/ä b": "a",
+      ".config/berth/config.json": "a",
+      ".local/state/berth/last/a.json": "a",
     }
     for (const [path, content] of Object.entries(files)) {
       await mkdir(join(root, path, ".."), { recursive: true })
@@ -117,14 +121,19 @@ here.describe("the wheel and the sdist of berth-jobs", () => {
     }
     await symlink("../train.py", join(root, "sub", "link"))
     await symlink(join(root, "train.py"), join(root, "absolute"))
-    const { archive } = await packFolder(root, { bytes: 1e9 })
+    const { archive } = await packFolder(root, {
+      bytes: 1e9,
+      without: [configFolder({ HOME: root }), stateFolder({ HOME: root })],
+    })
     const ours = join(folder, "of-the-command.tar.gz")
     await writeFile(ours, archive)
     const args = [join(import.meta.dirname, "packed.py"), root, ours]
-    const { same, command, python } = JSON.parse((await run(installed.python, args)).stdout)
+    const env = { HOME: root, PATH: process.env["PATH"] }
+    const { same, command, python } = JSON.parse((await run(installed.python, args, { env })).stdout)
     expect(python).toEqual(command)
     expect(python.length).toBeGreaterThan(10)
     expect(same).toBe(true)
+    expect(python.map(([path]: [string]) => path).filter((path: string) => path.includes("berth/"))).toEqual([])
     await symlink("../../outside", join(root, "sub", "away"))
     await expect(run(installed.python, args)).rejects.toThrow(/sub\/away is a link to .*outside of the folder/)
   })

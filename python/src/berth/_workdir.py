@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathspec import GitIgnoreSpec
 
 from ._built import WORKDIR_BYTES, WORKDIR_ENTRIES
+from ._context import config_path
 
 _MIB = 1024 * 1024
 #: Files whose patterns leave other files out, in the syntax of Git. The later one has precedence.
@@ -42,7 +43,7 @@ def pack_workdir(workdir: str | os.PathLike[str], most_bytes: int) -> PackedFold
     if found is None:
         raise ValueError("workdir is not a folder: write DIR or DIR:/PATH.")
     root = os.path.abspath(found[1])
-    entries = list(_entries(root, "", []))
+    entries = list(_entries(root, "", [], _own_folders(root)))
     if len(entries) > WORKDIR_ENTRIES:
         raise ValueError(f"workdir {found[1]} has {len(entries)} files; the limit is {WORKDIR_ENTRIES}. {_HINT}")
     packed = io.BytesIO()
@@ -66,19 +67,31 @@ def pack_workdir(workdir: str | os.PathLike[str], most_bytes: int) -> PackedFold
     return PackedFolder(hashlib.sha256(content).hexdigest(), content, found[2])
 
 
-def _entries(root: str, folder: str, above: list[tuple[str, GitIgnoreSpec]]) -> Iterator[os.DirEntry[str]]:
+def _own_folders(root: str) -> set[str]:
+    """Returns the relative paths of Berth's own folders, which have credentials: no archive has them."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    folders = (str(config_path().parent), os.path.join(state, "berth"))
+    real = os.path.realpath(root)
+    return {os.path.relpath(os.path.realpath(one), real).replace(os.sep, "/") for one in folders}
+
+
+def _entries(
+    root: str, folder: str, above: list[tuple[str, GitIgnoreSpec]], without: set[str]
+) -> Iterator[os.DirEntry[str]]:
     """Gives what is to be packed, in one order on all machines."""
     rules = [*above, *_rules(root, folder)]
     with os.scandir(os.path.join(root, folder)) as children:
         for child in sorted(children, key=lambda one: one.name):
             is_folder = child.is_dir(follow_symlinks=False)
             path = f"{folder}{child.name}"
-            if child.name == ".git" or _is_ignored(f"{path}/" if is_folder else path, rules):
+            if child.name == ".git" or path in without:
+                continue
+            if _is_ignored(f"{path}/" if is_folder else path, rules):
                 continue
             _require_utf8(path, path)
             if is_folder:
                 yield child
-                yield from _entries(root, f"{path}/", rules)
+                yield from _entries(root, f"{path}/", rules, without)
             elif child.is_symlink() or child.is_file():
                 yield child
 

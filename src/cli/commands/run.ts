@@ -5,9 +5,11 @@ import { ApiError } from "../../client/errors.ts"
 import { readJob } from "../../client/jobs.ts"
 import { defined } from "../../core/apis/defined.ts"
 import { type Call, type Commands, collectOption } from "../command.ts"
+import { configFolder } from "../context.ts"
 import { readDocuments, requireNamespace, sourcesAt } from "../documents.ts"
 import { parseEnvFile } from "../env-file.ts"
 import { EXIT, Failure, usageError } from "../exit.ts"
+import { stateFolder } from "../last.ts"
 import { exitOfPlan, jobPlanOf, type Plan, planQuestion, planText, verdictText, warningText } from "../plan.ts"
 import {
   arrayName,
@@ -187,7 +189,8 @@ async function jobFrom(
   const job = buildSubmission({ flags, args, base, fileEnvironment, environment: call.environment })
   if (flags.workdir === undefined) return { job }
   const { folder, path } = workdirFlag(flags.workdir)
-  const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()) })
+  const without = [configFolder(call.environment), stateFolder(call.environment)]
+  const packed = await packFolder(folder, { bytes: await uploadLimit(call.client()), without })
   const workdir = { ...job.workdir, sha256: packed.sha256, ...defined({ path }) }
   return { job: { ...job, workdir }, packed }
 }
