@@ -27,7 +27,7 @@ let folder: string
 const call = caller(() => replica, fixture)
 
 beforeAll(async () => {
-  replica = await startReplica({ settings: { defaultProject: fixture.project } })
+  replica = await startReplica({ settings: { defaultProject: fixture.project, requestsPerMinute: 0 } })
   folder = await mkdtemp(join(tmpdir(), "berth-grammar-"))
   // kubectl discovers new kinds a moment after they are served.
   const kinds = KINDS.map(({ plural }) => `${plural}.berth.dev`).join(",")
