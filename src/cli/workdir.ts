@@ -42,7 +42,7 @@ export function workdirFlag(text: string): WorkdirFlag {
   return { folder, path }
 }
 
-/** What limits an archive. */
+/** Limits of an archive. */
 export interface PackOptions {
   /** Most compressed bytes. */
   bytes: number
