@@ -5,6 +5,7 @@
 // --profile DIR makes operator and façade write CPU profiles there, if they are separate processes (throughput, scale,
 // peer). --baseline DIR compares `start` with another checkout of Berth.
 import { spawn } from "node:child_process"
+import { Console } from "node:console"
 import { once } from "node:events"
 import { cpus, release, totalmem, type } from "node:os"
 import { resolve } from "node:path"
@@ -58,6 +59,9 @@ const options = {
   baseline: { type: "string" },
 } as const
 
+// Standard output is the report's alone. Parts that the tests share with benchmarks say on the console what they build.
+globalThis.console = new Console(process.stderr)
+
 // Exits normally at a signal, so that the started programs are ended.
 for (const [signal, number] of [
   ["SIGINT", 2],
@@ -67,8 +71,7 @@ for (const [signal, number] of [
 
 const { name, json = false, long = false, ...settings } = commandLine()
 const report = name === "all" ? await runAll() : await runOne(name)
-if (json) console.log(JSON.stringify(report))
-else print(report)
+process.stdout.write(`${json ? JSON.stringify(report) : printed(report)}\n`)
 process.exitCode = report.rows.every(({ reached }) => reached) ? 0 : 1
 
 async function runOne(bench: string): Promise<BenchReport> {
@@ -150,11 +153,11 @@ function machine(): BenchReport["machine"] {
   }
 }
 
-function print({ rows, spread }: BenchReport): void {
+function printed({ rows, spread }: BenchReport): string {
   const table = new CliTable3({ head: ["what", "ours", "peer", "ratio", "goal", "reached"], style: { head: [] } })
   for (const { what, ours, peer, ratio, goal, reached } of rows) {
     table.push([what, ours, peer, ratio, `>= ${goal}`, reached ? "yes" : "NO"])
   }
-  console.log(table.toString())
-  for (const [what, [low, high]] of Object.entries(spread)) console.log(`${what}: ${low} to ${high} in single rounds`)
+  const ranges = Object.entries(spread).map(([what, [low, high]]) => `${what}: ${low} to ${high} in single rounds`)
+  return [table.toString(), ...ranges].join("\n")
 }
