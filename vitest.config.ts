@@ -17,6 +17,7 @@ const PURE = [
   "test/cloud-names.test.ts",
   "test/agent/usage-delivery.test.ts",
   "test/imports.test.ts",
+  "test/tools.test.ts",
   "test/release/attest.test.ts",
   "test/release/version.test.ts",
   "test/router/*.test.ts",

@@ -1,11 +1,6 @@
 import type { TestProject } from "vitest/node"
 import { inParallel } from "../src/core/apis/in-parallel.ts"
-import { TOOLS, type ToolName } from "./tools.ts"
-
-/** Tools that `npm test` uses. */
-const OF_API_TIER: readonly ToolName[] = ["moto"]
-/** Tools that only the tiers beyond CI use: their build takes CI a minute. */
-const BEYOND_CI: readonly ToolName[] = ["etcd-tools"]
+import { TIERS, TOOLS, type ToolName } from "./tools.ts"
 
 const preparations = new Map<ToolName, Promise<string | undefined>>()
 
@@ -27,10 +22,11 @@ export default async function setup(project: TestProject): Promise<void> {
   project.provide("missingTools", missing)
 }
 
-function namesFor(tier: string): readonly ToolName[] {
-  if (tier === "api") return OF_API_TIER
-  const all = Object.keys(TOOLS) as ToolName[]
-  return tier === "slow" ? all.filter((name) => !BEYOND_CI.includes(name)) : all
+/** Returns the tools of a tier and of those before it; all for the faults, which have suites of every tier. */
+function namesFor(project: string): readonly ToolName[] {
+  const tiers: readonly string[] = TIERS
+  const wanted = tiers.slice(0, tiers.includes(project) ? tiers.indexOf(project) + 1 : undefined)
+  return (Object.keys(TOOLS) as ToolName[]).filter((name) => wanted.includes(TOOLS[name].tier))
 }
 
 /** Returns the reason why the tool is missing, or undefined. */

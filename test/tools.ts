@@ -37,31 +37,38 @@ export function standardWebhooksPython(): Promise<string> {
   return pythonEnvironment("standardwebhooks", join(import.meta.dirname, "webhooks", "requirements.txt"))
 }
 
+/** Tiers of tests that need tools, the most frequent one first. Each also needs the tools of those before it. */
+export const TIERS = ["api", "slow", "nightly"] as const
+
 /**
  * Programs that suites need and most machines lack. `prepare` installs or builds each once into the cache directory. A
- * second call returns at once. It rejects with an Error that names what the machine lacks.
+ * second call returns at once. It rejects with an Error that names what the machine lacks. `tier` is the first one with
+ * a suite that needs the tool: a build may take minutes.
  */
 export const TOOLS = {
-  moto: { prepare: motoEnvironment },
-  schemathesis: { prepare: schemathesisPrograms },
-  "openapi-python-client": { prepare: pythonBuildPrograms },
-  "wheels of berth-jobs": { prepare: pythonWheels },
-  "a Python for notebooks": { prepare: notebookPython },
-  Airflow: { prepare: airflowPrograms },
-  standardwebhooks: { prepare: standardWebhooksPython },
-  "openapi-typescript": { prepare: openApiTypeScript },
-  "the oldest Node.js": { prepare: oldestNode },
-  helm: { prepare: helmProgram },
-  kubeconform: { prepare: () => goProgram(KUBECONFORM) },
-  "the CRDs of other projects": { prepare: othersKinds },
-  promql: { prepare: () => goProgram(PROMQL) },
-  kstatus: { prepare: () => goProgram(KSTATUS) },
-  "argo-workflows": { prepare: () => Promise.all([goProgram(ARGO_CONDITIONS), workflowTemplateKind()]) },
-  glua: { prepare: () => goProgram(LUA) },
-  actionlint: { prepare: () => goProgram(ACTIONLINT) },
-  "etcd-tools": { prepare: () => goProgram(ETCD_TOOLS) },
-  "fake-gcs-server": { prepare: () => goProgram(FAKE_GCS) },
-  rclone: { prepare: () => goProgram(RCLONE) },
-} satisfies Record<string, { prepare: () => Promise<unknown> }>
+  moto: { tier: "api", prepare: motoEnvironment },
+  schemathesis: { tier: "slow", prepare: schemathesisPrograms },
+  "openapi-python-client": { tier: "slow", prepare: pythonBuildPrograms },
+  "wheels of berth-jobs": { tier: "slow", prepare: pythonWheels },
+  "a Python for notebooks": { tier: "nightly", prepare: notebookPython },
+  Airflow: { tier: "nightly", prepare: airflowPrograms },
+  standardwebhooks: { tier: "slow", prepare: standardWebhooksPython },
+  "openapi-typescript": { tier: "nightly", prepare: openApiTypeScript },
+  "the oldest Node.js": { tier: "nightly", prepare: oldestNode },
+  helm: { tier: "slow", prepare: helmProgram },
+  kubeconform: { tier: "slow", prepare: () => goProgram(KUBECONFORM) },
+  "the CRDs of other projects": { tier: "slow", prepare: othersKinds },
+  promql: { tier: "slow", prepare: () => goProgram(PROMQL) },
+  kstatus: { tier: "slow", prepare: () => goProgram(KSTATUS) },
+  "argo-workflows": {
+    tier: "nightly",
+    prepare: () => Promise.all([goProgram(ARGO_CONDITIONS), workflowTemplateKind()]),
+  },
+  glua: { tier: "slow", prepare: () => goProgram(LUA) },
+  actionlint: { tier: "slow", prepare: () => goProgram(ACTIONLINT) },
+  "etcd-tools": { tier: "nightly", prepare: () => goProgram(ETCD_TOOLS) },
+  "fake-gcs-server": { tier: "slow", prepare: () => goProgram(FAKE_GCS) },
+  rclone: { tier: "slow", prepare: () => goProgram(RCLONE) },
+} satisfies Record<string, { tier: (typeof TIERS)[number]; prepare: () => Promise<unknown> }>
 
 export type ToolName = keyof typeof TOOLS
