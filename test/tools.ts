@@ -67,7 +67,7 @@ export const TOOLS = {
   glua: { tier: "slow", prepare: () => goProgram(LUA) },
   actionlint: { tier: "slow", prepare: () => goProgram(ACTIONLINT) },
   "etcd-tools": { tier: "nightly", prepare: () => goProgram(ETCD_TOOLS) },
-  "fake-gcs-server": { tier: "slow", prepare: () => goProgram(FAKE_GCS) },
+  "fake-gcs-server": { tier: "nightly", prepare: () => goProgram(FAKE_GCS) },
   rclone: { tier: "slow", prepare: () => goProgram(RCLONE) },
 } satisfies Record<string, { tier: (typeof TIERS)[number]; prepare: () => Promise<unknown> }>
 
