@@ -20,7 +20,7 @@ import { bootConfig, failureOnConsole, parseUserData } from "../../src/core/prot
 import type { BootConfig } from "../../src/core/protocol/protocol.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide as decideJob } from "../../src/operator/job/decide.ts"
-import { INSTALLATION, jobOf } from "../harness/builders.ts"
+import { jobOf, seenOf } from "../harness/builders.ts"
 import { until } from "../harness/eventually.ts"
 import { BOOTSTRAP_KEY, startGateway, type TestGateway } from "../harness/gateway.ts"
 import { launchFixture } from "../harness/launches.ts"
@@ -364,12 +364,7 @@ engines.describe("a VM that boots with cloud-init", () => {
     const { namespace, uid } = launch.spec.job
     const job = jobOf({ metadata: { namespace, uid, annotations: { [ANNOTATIONS.recordedUid]: uid } } })
     const market = () => Promise.reject(new Error("no place is looked for")) as never
-    const { status } = decideJob(
-      job,
-      { launches: [launch], installation: INSTALLATION, market },
-      new Date(),
-      JOB_DEFAULTS,
-    )
+    const { status } = decideJob(job, { launches: [launch], ...seenOf(job), market }, new Date(), JOB_DEFAULTS)
     return { phase: status.phase, reason: status.reason, message: status.message }
   }
 

@@ -3,7 +3,7 @@ import type { Finish } from "../../src/core/apis/launch.ts"
 import { toRecord } from "../../src/core/records/job.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { decide } from "../../src/operator/job/decide.ts"
-import { agentOf, at, INSTALLATION, jobOf, launchOf, marketOf, time, vmStatus } from "../harness/builders.ts"
+import { agentOf, at, jobOf, launchOf, marketOf, seenOf, time, vmStatus } from "../harness/builders.ts"
 
 /** Words that a user reads of a failure, by place. */
 export interface FailureWords {
@@ -23,7 +23,7 @@ export function wordsFor(finish: Finish): FailureWords {
   const ended = { ...finish, time: time(90) }
   const agent = agentOf({ startTime: time(30), lastHeartbeatTime: time(40), finish: ended })
   const launch = launchOf(job, 1, { status: vmStatus({ agent }) })
-  const observed = { launches: [launch], market: () => marketOf({}), installation: INSTALLATION }
+  const observed = { launches: [launch], market: () => marketOf({}), ...seenOf(job) }
   const { status } = decide(job, observed, at(91), JOB_DEFAULTS)
   const record = toRecord({ ...job, status }, { projectId: "p", organizationId: "o" })
   return {

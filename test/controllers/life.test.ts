@@ -11,7 +11,7 @@ import type { JobAction } from "../../src/operator/job/render.ts"
 import { createdStatus } from "../../src/operator/launch/create.ts"
 import { type ConsoleReading, decide as decideLaunch, type OwnStatus } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
-import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, time } from "../harness/builders.ts"
+import { agentOf, at, CATALOGUE, INSTALLATION, jobOf, seenOf, time } from "../harness/builders.ts"
 
 /** Seed of the simulated lives. Another seed gives others. */
 const SEED = 20_261_122
@@ -85,7 +85,7 @@ class Fixture {
     }
     const decision = decideJob(
       seen.job,
-      { launches: [...known.values()], market, installation: INSTALLATION },
+      { launches: [...known.values()], market, ...seenOf(seen.job) },
       now,
       JOB_DEFAULTS,
     )

@@ -15,7 +15,7 @@ import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS } from "../../src/co
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { deriveFacts } from "../../src/operator/job/facts.ts"
 import { render } from "../../src/operator/job/render.ts"
-import { INSTALLATION, marketOf } from "../harness/builders.ts"
+import { marketOf, seenOf } from "../harness/builders.ts"
 import type { Fixture, Work } from "./crash-fixture.ts"
 import type { Scenario } from "./crash-run.ts"
 
@@ -169,7 +169,7 @@ const unsettled: Scenario = {
     const merge = { metadata: { finalizers: [JOB_FINALIZER] } }
     const job = await fixture.client.patch(JOBS, ref(fixture), { merge })
     const verdict = { phase: "succeeded", reason: JobReason.Succeeded, message: "the container succeeded" } as const
-    const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+    const observed = { launches: [], market: () => marketOf({}), ...seenOf(job) }
     const facts = deriveFacts(job, observed, fixture.clock.now(), JOB_DEFAULTS)
     const { settled: _, ...status } = render(facts, { verdict }).status
     await fixture.client.replaceStatus(JOBS, { ...job, status })

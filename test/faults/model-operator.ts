@@ -19,7 +19,7 @@ import {
 import { isWokenBy, readJobState } from "../../src/operator/launch/gather.ts"
 import { isFollowed } from "../../src/operator/launch/observe.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
-import { CATALOGUE, INSTALLATION } from "../harness/builders.ts"
+import { CATALOGUE, INSTALLATION, seenOf } from "../harness/builders.ts"
 import type { Step } from "./model-explorer.ts"
 import {
   clockAt,
@@ -163,7 +163,7 @@ function decisionOnJob(version: number, job: StoredJob, world: World): number {
     launchAccounts: [{ cloud: "sim" }],
   }
   const market = () => appraise({ ...facts, launches: launchHistory(launches) }, now, SETTINGS)
-  const decision = JOB_DECISIONS.of(decideJob(job, { launches, market, installation: INSTALLATION }, now, SETTINGS))
+  const decision = JOB_DECISIONS.of(decideJob(job, { launches, market, ...seenOf(job) }, now, SETTINGS))
   JOB_MEMO.set(key, decision)
   return decision
 }

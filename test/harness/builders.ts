@@ -13,10 +13,12 @@ import {
 import type { Host, MachineLaunch, MachineSpec, MachineStatus, StoredMachine } from "../../src/core/apis/machine.ts"
 import { ANNOTATIONS, API_VERSION } from "../../src/core/apis/meta.ts"
 import type { Offer } from "../../src/core/apis/offer.ts"
+import { readOrigin } from "../../src/core/apis/origin.ts"
 import type { CappedLevel, Spending } from "../../src/market/placement/caps.ts"
 import type { Market } from "../../src/market/placement/market.ts"
 import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import type { InstallationFacts } from "../../src/operator/job/dependencies.ts"
+import type { JobObservation } from "../../src/operator/job/facts.ts"
 import { SYSTEM_NAMESPACE } from "./system-namespace.ts"
 
 /** Start time of the tests. */
@@ -36,6 +38,11 @@ export const INSTALLATION: InstallationFacts = {
   id: "7f3c0b52-0000-4000-8000-000000000000",
   systemNamespace: SYSTEM_NAMESPACE,
   gatewayUrl: "https://gateway.test",
+}
+
+/** Returns what a decision on a job has seen besides Launches and market. */
+export function seenOf(job: StoredJob): Pick<JobObservation, "installation" | "origin"> {
+  return { installation: INSTALLATION, origin: readOrigin(job, INSTALLATION.id) }
 }
 
 export function offerOf(changes: Partial<Offer> = {}): Offer {

@@ -17,7 +17,7 @@ import { appraise } from "../../src/market/placement/market.ts"
 import { JOB_DEFAULTS } from "../../src/market/placement/settings.ts"
 import { Catalogue } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
-import { at, INSTALLATION, jobOf } from "../harness/builders.ts"
+import { at, jobOf, seenOf } from "../harness/builders.ts"
 import { isNightly } from "../nightly.ts"
 import { randomFrom } from "../random.ts"
 import { type BilledVm, billOf } from "./bills.ts"
@@ -195,8 +195,9 @@ function launchFor(catalogue: Catalogue, { spec, capUsd, settings, settingsOf }:
   const levels = capUsd === undefined ? [] : [{ level: "project" as const, caps, owns: () => true, spending }]
   const facts = { namespace: "team", offers: catalogue, launchAccounts, launches: launchHistory([]), levels }
   const market = appraise(facts, at(0), JOB_DEFAULTS)
-  const observed = { launches: [], market: () => market, installation: INSTALLATION }
-  const { actions } = decide(jobOf({ spec }), observed, at(0), JOB_DEFAULTS)
+  const job = jobOf({ spec })
+  const observed = { launches: [], market: () => market, ...seenOf(job) }
+  const { actions } = decide(job, observed, at(0), JOB_DEFAULTS)
   const [action] = actions.filter((each) => each.do === "createLaunch")
   const { launch, isStrict = false } = action ?? {}
   const own = launchAccounts.find(({ cloud }) => cloud === launch?.spec.offer.cloud)?.settings

@@ -16,7 +16,7 @@ import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
 import { decide as decideStatements } from "../../src/operator/statement/decide.ts"
 import { STATEMENT_DEFAULTS } from "../../src/operator/statement/settings.ts"
-import { agentOf, INSTALLATION, jobOf, offerOf } from "../harness/builders.ts"
+import { agentOf, jobOf, offerOf, seenOf } from "../harness/builders.ts"
 import { type BilledVm, billOf } from "./bills.ts"
 
 /** Two machines of each cloud, on demand and spot. */
@@ -222,7 +222,7 @@ export class World {
     const cancels = Object.values(this.#options.caps).some(({ onExceeded }) => onExceeded === "cancel")
     const observed = {
       launches,
-      installation: INSTALLATION,
+      ...seenOf(job),
       organization: "acme",
       market: () => this.#marketOf(namespace),
       ...(cancels && { cancel: cancelState(this.#levelsOf(namespace)) }),

@@ -12,7 +12,7 @@ import { createCatalogue } from "../../src/market/router/catalogue.ts"
 import { decide } from "../../src/operator/job/decide.ts"
 import { decide as decideLaunch } from "../../src/operator/launch/decide.ts"
 import { LAUNCH_DEFAULTS } from "../../src/operator/launch/settings.ts"
-import { at, INSTALLATION, jobOf, launchOf, offerOf, time, vmStatus } from "../harness/builders.ts"
+import { at, jobOf, launchOf, offerOf, seenOf, time, vmStatus } from "../harness/builders.ts"
 
 const settings = { disk: { size: "100Gi", type: "gp2" }, publicAddress: true }
 const offer = offerOf({ cloud: "aws", region: "us-east-1", instanceType: "m7i.large", hourlyPriceUsd: 0.1 })
@@ -31,7 +31,7 @@ test("the plan, the estimate, the Launch, the accrued and the actual cost of a j
   const hourly = { machineUsd: 0.1, diskUsd: 0.020548, addressUsd: 0.005 }
   expect(planned).toMatchObject({ prices: hourly, cost: hourly, trafficUsd: 0, totalUsd: 0.125548 })
 
-  const observed = { launches: [], market: () => market, installation: INSTALLATION }
+  const observed = { launches: [], market: () => market, ...seenOf(job) }
   const { status, actions } = decide(job, observed, at(0), JOB_DEFAULTS)
   const { launch: created } = actions.find((action) => action.do === "createLaunch") ?? {}
   expect(status.cost?.estimatedUsd).toBe(0.125548)

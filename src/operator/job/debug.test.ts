@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest"
-import { agentOf, at, INSTALLATION, jobOf, launchOf, marketOf, time, vmStatus } from "../../../test/harness/builders.ts"
+import { agentOf, at, jobOf, launchOf, marketOf, seenOf, time, vmStatus } from "../../../test/harness/builders.ts"
 import type { JobSpec, JobStatus, StoredJob } from "../../core/apis/job.ts"
 import type { AgentStatus, Finish, LaunchSpec, StoredLaunch } from "../../core/apis/launch.ts"
 import { idlenessOf, keptVms, mayHandOver } from "../../core/reuse/reuse.ts"
@@ -41,7 +41,7 @@ function decideOn(
   more: Partial<JobObservation> = {},
   allows = true,
 ) {
-  const observed = { launches, market: () => marketOf(), installation: INSTALLATION, ...more }
+  const observed = { launches, market: () => marketOf(), ...seenOf(job), ...more }
   return decide(job, observed, at(200), { ...SETTINGS, allowsSessions: allows })
 }
 

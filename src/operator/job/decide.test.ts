@@ -9,6 +9,7 @@ import {
   levelOf,
   marketOf,
   offerOf,
+  seenOf,
   time,
   vmStatus,
 } from "../../../test/harness/builders.ts"
@@ -39,7 +40,7 @@ function decideAt(
   market: Partial<Market> = {},
   others: Partial<JobObservation> = {},
 ): JobDecision {
-  const observed = { launches, market: () => marketOf(market), installation: INSTALLATION, ...others }
+  const observed = { launches, market: () => marketOf(market), ...seenOf(job), ...others }
   return decide(job, observed, at(seconds), JOB_DEFAULTS)
 }
 
@@ -157,7 +158,7 @@ describe("a new job", () => {
   })
 
   test("waits with ProjectLimit while the project is full, and is checked again after 2 minutes", () => {
-    const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+    const observed = { launches: [], market: () => marketOf({}), ...seenOf(jobOf()) }
     const decision = decide(jobOf(), { ...observed, overLimit: "the project has 3 jobs" }, at(0), JOB_DEFAULTS)
     expect(acts(decision)).not.toContain("createLaunch")
     expect(decision.status).toMatchObject({
@@ -171,7 +172,7 @@ describe("a new job", () => {
   test("is cancelled with ProjectDeleting if its project is deleted while it is queued; a running job is not", () => {
     const observed = {
       market: () => marketOf({}),
-      installation: INSTALLATION,
+      ...seenOf(jobOf()),
       ending: "the project p is being deleted",
     }
     const queued = decide(jobOf(), { ...observed, launches: [] }, at(0), JOB_DEFAULTS)
@@ -595,7 +596,7 @@ describe("a running job", () => {
   ])("has its timeout by the measured time: a container %s", (_, measured, seconds, phase) => {
     const timed = jobOf({ status, spec: { timeoutSeconds: 100 } })
     const launch = launchOf(timed, 1, { status: vmStatus({ agent: started }) })
-    const observed = { launches: [launch], market: () => marketOf(), installation: INSTALLATION, ...measured }
+    const observed = { launches: [launch], market: () => marketOf(), ...seenOf(timed), ...measured }
     expect(decide(timed, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
   })
 
@@ -608,7 +609,7 @@ describe("a running job", () => {
     const observed = {
       launches: [launchOf(fresh, 1, { status: vmStatus() })],
       market: () => marketOf(),
-      installation: INSTALLATION,
+      ...seenOf(fresh),
       ...(bootSeconds !== undefined && { bootSeconds }),
     }
     expect(decide(fresh, observed, at(seconds), JOB_DEFAULTS).status.phase).toBe(phase)
@@ -841,9 +842,10 @@ describe("a VM's container", () => {
 
   test("has the installation's idle limit unless its job has one", () => {
     const idleOf = (spec: object, idleSeconds?: number) => {
-      const observed = { launches: [], market: () => marketOf({}), installation: INSTALLATION }
+      const job = jobOf({ spec })
+      const observed = { launches: [], market: () => marketOf({}), ...seenOf(job) }
       const settings = { ...JOB_DEFAULTS, ...(idleSeconds !== undefined && { idleSeconds }) }
-      const { actions } = decide(jobOf({ spec }), observed, at(70), settings)
+      const { actions } = decide(job, observed, at(70), settings)
       return actions.find((action) => action.do === "createLaunch")?.launch.spec.run.idleLimit
     }
     expect(idleOf({})).toBeUndefined()
@@ -1172,7 +1174,7 @@ const LOGS: BucketState = { state: "reached", connection: "mine", type: "cloudfl
 
 function decideWith(job: StoredJob, states: Record<string, BucketState>, market: Partial<Market> = {}) {
   const volumes = findVolumes(job, bucketsWith(states))
-  const observed = { launches: [], market: () => marketOf(market), installation: INSTALLATION }
+  const observed = { launches: [], market: () => marketOf(market), ...seenOf(job) }
   return decide(job, { ...observed, ...(volumes && { volumes }) }, at(0), JOB_DEFAULTS)
 }
 
@@ -1265,7 +1267,7 @@ describe("a job with volumes", () => {
       ...launch.spec.run,
       volumes: { data: { bucket: "cargo", mountPath: "/data", connection: "aws" } },
     }
-    const observed = { launches: [launch], market: () => marketOf({}), installation: INSTALLATION }
+    const observed = { launches: [launch], market: () => marketOf({}), ...seenOf(job) }
     expect(decide(job, observed, at(0), JOB_DEFAULTS).status.volumes).toEqual({ data: { connection: "aws" } })
   })
 })

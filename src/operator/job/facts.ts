@@ -3,7 +3,7 @@ import { isTerminal, JobReason, type StoredJob } from "../../core/apis/job.ts"
 import { isOver, pricesOf, type StoredLaunch } from "../../core/apis/launch.ts"
 import { ANNOTATIONS } from "../../core/apis/meta.ts"
 import { roundUsd } from "../../core/apis/money.ts"
-import { markCopy, type Origin, readOrigin } from "../../core/apis/origin.ts"
+import { markCopy, type Origin } from "../../core/apis/origin.ts"
 import { addParts, type CostParts, costOf, NO_COST, sumOfParts } from "../../core/apis/price.ts"
 import { debugUntil, isKept, minimumBilledSecondsOf } from "../../core/reuse/reuse.ts"
 import { BOOT_RESERVE_SECONDS, type Budget, jobBudget } from "../../market/placement/budget.ts"
@@ -35,8 +35,7 @@ export interface JobObservation {
   organization?: string
   /** State of the caps that cancel running jobs. Absent: there are none. */
   cancel?: CancelState
-  /** Origin of the job. Absent: it is read from the Job alone. */
-  origin?: Origin
+  origin: Origin
   /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
   ending?: string
   /** Limit of the project that keeps the job waiting. Absent: none does. */
@@ -145,13 +144,13 @@ export function deriveFacts(job: StoredJob, observed: JobObservation, now: Date,
     keptUntil: newest && debugUntil(newest.launch),
     nextNumber: Math.max(job.status?.launches?.count ?? 0, newest?.launch.spec.number ?? 0) + 1,
     origin: originIn(job, observed),
-    losses: countLosses(job, launches),
-    retries: deriveRetries(job, launches),
-    fallback: hasEnded ? undefined : fallbackReason(job, launches),
-    budget: jobBudget(job, observed.launches),
-    waiter: toWaiter(job),
     left: timeLeft(job, newest?.launch, observed, { now, settings }),
     costs: sumCosts(observed.launches, now),
+    losses: countLosses(job, launches),
+    fallback: hasEnded ? undefined : fallbackReason(job, launches),
+    retries: deriveRetries(job, launches),
+    budget: jobBudget(job, observed.launches),
+    waiter: toWaiter(job),
     expectedSeconds: expectedRunSeconds(job, settings),
   }
 }
@@ -168,8 +167,7 @@ export function byNumber(launches: readonly StoredLaunch[]): StoredLaunch[] {
 }
 
 /** Returns the origin of a Job. A copy stays one after its original and the records of its VMs are deleted. */
-function originIn(job: StoredJob, observed: JobObservation): Origin {
-  const origin = observed.origin ?? readOrigin(job, observed.installation.id)
+function originIn(job: StoredJob, { origin }: JobObservation): Origin {
   const wasHeld = job.status?.reason === JobReason.Held && origin.is === "recorded" && origin.submission !== undefined
   return wasHeld ? markCopy("a Job that is deleted", ANNOTATIONS.submission) : origin
 }

@@ -67,8 +67,8 @@ export function render(facts: JobFacts, step: Step): JobDecision {
   return {
     status,
     actions: buildActions(facts, step, status, after),
-    events: after === 0 ? buildEvents(facts.job, status) : [],
     ...defined({ requeueAfter: requeueAfter(facts, step, status, after), needs: step.needs }),
+    events: after === 0 ? buildEvents(facts.job, status) : [],
   }
 }
 
@@ -154,7 +154,6 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     credentials: nextCredentials(before, current),
     volumes: verdict?.placement?.volumes ?? before.volumes ?? recordedVolumes(launch?.launch),
     launches: countLaunches(facts, current),
-    retries: verdict === undefined ? before.retries : (recordRetries(retriesUntil(facts, phase)) ?? before.retries),
     cost: jobCost(facts, current, phase, isCostFinal),
     // The agent of a cancelled job finishes after the job's end.
     usage: isTerminal(phase) ? (launch?.launch.status?.agent?.finish?.usage ?? before.usage) : undefined,
@@ -162,6 +161,7 @@ function nextStatus(facts: JobFacts, verdict: Verdict | undefined): JobStatus {
     // All readers have seen the end.
     settled: before.settled ?? (isCostFinal && observed.isEndAwaited !== true ? true : undefined),
     ...(verdict !== undefined && story(facts, current, verdict)),
+    retries: verdict === undefined ? before.retries : (recordRetries(retriesUntil(facts, phase)) ?? before.retries),
   })
   return {
     ...status,
@@ -181,8 +181,6 @@ function story({ job, launches, now }: JobFacts, { name, launch }: Current, verd
   const startTime = before.startTime ?? agent?.startTime
   const hasEnded = isTerminal(verdict.phase)
   return {
-    reason: verdict.reason,
-    message: cutTo(verdict.message, LIMITS.message),
     // VMs that were ended for the job's own limit did not fail.
     refusedOffers:
       verdict.reason === JobReason.QueueDeadlineExceeded
@@ -197,6 +195,8 @@ function story({ job, launches, now }: JobFacts, { name, launch }: Current, verd
     lastHeartbeatTime: hasEnded
       ? (agent?.lastHeartbeatTime ?? agent?.registrationTime ?? before.lastHeartbeatTime)
       : undefined,
+    reason: verdict.reason,
+    message: cutTo(verdict.message, LIMITS.message),
   }
 }
 

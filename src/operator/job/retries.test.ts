@@ -2,11 +2,11 @@ import { describe, expect, test } from "vitest"
 import {
   agentOf,
   at,
-  INSTALLATION,
   jobOf,
   launchOf,
   marketOf,
   offerOf,
+  seenOf,
   time,
   vmStatus,
 } from "../../../test/harness/builders.ts"
@@ -51,7 +51,7 @@ function lost(job: StoredJob, number: number): StoredLaunch {
 }
 
 function decideFor(job: StoredJob, launches: readonly StoredLaunch[]): JobDecision {
-  const observed = { launches, market: () => marketOf({ offers: CATALOGUE }), installation: INSTALLATION }
+  const observed = { launches, market: () => marketOf({ offers: CATALOGUE }), ...seenOf(job) }
   return decide(job, observed, at(1000), JOB_DEFAULTS)
 }
 

@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest"
 import {
   agentOf,
   at,
-  INSTALLATION,
   jobOf,
   launchOf,
   levelOf,
   marketOf,
   offerOf,
+  seenOf,
   time,
   vmStatus,
 } from "../../../test/harness/builders.ts"
@@ -44,7 +44,7 @@ function launched(
 }
 
 function decideOn(job: StoredJob, launches: readonly StoredLaunch[], market: Partial<Market> = {}, byDefault = {}) {
-  const observed = { launches, market: () => marketOf(market), installation: INSTALLATION }
+  const observed = { launches, market: () => marketOf(market), ...seenOf(job) }
   return decide(job, observed, at(200), { ...JOB_DEFAULTS, ...byDefault })
 }
 
@@ -96,7 +96,7 @@ describe("the VM of a job that has ended", () => {
     const older = launched(reusing("old"), { agent: { idleTime: time(50) } })
     const endedBy = (launch: StoredLaunch) => {
       const observed = {
-        ...{ launches: [launch], installation: INSTALLATION },
+        ...{ launches: [launch], ...seenOf(job) },
         ...{ market: () => marketOf({}), surplusIdle: () => [older] },
       }
       return decide(job, observed, at(200), JOB_DEFAULTS).actions.filter((action) => action.do === "endLaunch")
