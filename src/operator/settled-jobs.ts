@@ -35,7 +35,7 @@ export function isSettledJob(job: JobSummary): job is SettledJob {
 }
 
 export interface SettledJobsOptions {
-  client: Pick<KubeClient, "list" | "pages" | "get" | "patch" | "delete">
+  client: Pick<KubeClient, "list" | "pages" | "get" | "patch" | "replaceStatus" | "delete">
   /** Namespace of the jobs. Absent: all namespaces. */
   namespace?: string | undefined
   /** Time for which a job without its own is kept. */
@@ -149,10 +149,12 @@ export class SettledJobs {
     const known = new Known()
     const seen = new Set<string>()
     const stuck: StoredJob[] = []
+    const changed: StoredJob[] = []
     this.#journals.add(journal)
     try {
       for await (const item of this.#stored()) {
         if (isStuck(item)) stuck.push(item)
+        else if (item.status?.observedGeneration !== item.metadata.generation) changed.push(item)
         if (journal.has(item.metadata.uid)) continue
         seen.add(item.metadata.uid)
         const job = this.#recordOf(item)
@@ -169,6 +171,7 @@ export class SettledJobs {
       this.#journals.delete(journal)
     }
     await inParallel(stuck, CONCURRENCY, (job) => this.#free(job))
+    await inParallel(changed, CONCURRENCY, (job) => this.#observe(job))
   }
 
   async *#stored(): AsyncGenerator<StoredJob, void, void> {
@@ -257,18 +260,27 @@ export class SettledJobs {
   }
 
   /** Removes the finalizer that a tool has put back on a settled job. */
-  async #free({ metadata }: StoredJob): Promise<void> {
+  #free({ metadata }: StoredJob): Promise<void> {
     const { namespace, name, resourceVersion } = metadata
     const finalizers = metadata.finalizers?.filter((one) => one !== JOB_FINALIZER) ?? []
+    const patch = { merge: { metadata: { resourceVersion, finalizers } } }
+    return this.#tryTo(() => this.#options.client.patch(JOBS, { namespace, name }, patch))
+  }
+
+  /** Records that the spec of a settled job was changed, which has no other effect here. Tools like Flux wait for that. */
+  #observe(job: StoredJob): Promise<void> {
+    const observedGeneration = job.metadata.generation
+    const conditions = job.status?.conditions?.map((one) => ({ ...one, observedGeneration }))
+    const status = { ...job.status, ...defined({ observedGeneration, conditions }) } as NonNullable<StoredJob["status"]>
+    return this.#tryTo(() => this.#options.client.replaceStatus(JOBS, { ...job, status }))
+  }
+
+  /** Makes a conditional change. The next sweep looks at the new version of a job that was changed meanwhile. */
+  async #tryTo(change: () => Promise<unknown>): Promise<void> {
     this.#options.fence()
     try {
-      await this.#options.client.patch(
-        JOBS,
-        { namespace, name },
-        { merge: { metadata: { resourceVersion, finalizers } } },
-      )
+      await change()
     } catch (error) {
-      // The next sweep looks at its new version.
       if (!isNotFound(error) && !isConflict(error)) throw error
     }
   }

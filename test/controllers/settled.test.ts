@@ -1,5 +1,6 @@
 import { expect, test } from "vitest"
 import { timestamp } from "../../src/core/apis/clock.ts"
+import { defined } from "../../src/core/apis/defined.ts"
 import { JOB_FINALIZER } from "../../src/core/apis/job.ts"
 import { launchName } from "../../src/core/apis/launch.ts"
 import { ANNOTATIONS, LABELS } from "../../src/core/apis/meta.ts"
@@ -215,6 +216,32 @@ test("no VM ends because its job leaves the selection", async () => {
   expect((await harness.liveLaunch()).spec.ended ?? false).toBe(false)
 })
 
+test("a change of a settled job's spec is observed, so that tools see it as current", async () => {
+  const harness = await newHarness()
+  const { client, namespace } = harness
+  const operator = harness.operator()
+  await harness.submit("ended")
+  await eventually(async () => {
+    await harness.agentsStep()
+    expect((await harness.job("ended")).status?.settled).toBe(true)
+  })
+  const before = await harness.job("ended")
+  await client.patch(JOBS, { namespace, name: "ended" }, { merge: { spec: { ttlSecondsAfterFinished: 5000 } } })
+  await eventually(async () => {
+    const { metadata, status } = await harness.job("ended")
+    expect(metadata.generation).toBeGreaterThan(before.metadata.generation ?? 0)
+    expect(status?.observedGeneration).toBe(metadata.generation)
+    expect(status?.conditions).toEqual(
+      before.status?.conditions?.map((one) => ({ ...one, observedGeneration: metadata.generation })),
+    )
+    expect({ ...status, conditions: [], observedGeneration: 0 }).toEqual({
+      ...before.status,
+      ...{ conditions: [], observedGeneration: 0 },
+    })
+  })
+  await operator.stop()
+})
+
 test("an API server that can't select jobs by status.settled is reported with the versions that can", async () => {
   const { client, namespace } = await newHarness()
   await expect(checkSelection(client, namespace)).resolves.toBeUndefined()
@@ -229,7 +256,8 @@ test("a settled job whose outcome is awaited is not deleted before it is known",
   const harness = await newHarness()
   const { client, namespace, clock } = harness
   const job = await harness.submit("prepare", { ttlSecondsAfterFinished: 0 })
-  const status = { phase: "succeeded", completionTime: job.metadata.creationTimestamp, settled: true } as const
+  const { creationTimestamp: completionTime, generation: observedGeneration } = job.metadata
+  const status = { phase: "succeeded", completionTime, settled: true, ...defined({ observedGeneration }) } as const
   await client.replaceStatus(JOBS, { ...job, status })
   let isAwaited = true
   const settled = new SettledJobs({
