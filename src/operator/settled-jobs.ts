@@ -75,6 +75,9 @@ const LATEST_RUNS = 10
 
 const CONCURRENCY = 8
 
+/** Number of jobs that one sweep mends, since it holds them whole. Later sweeps mend the others. */
+const MOST_MENDED = 1000
+
 /**
  * Settled jobs, which the operator does not cache. Sweeps read all of them page by page. Between two sweeps the jobs count
  * that this process settled or deleted. Only those are kept in memory that expire soon, and the history of CronJobs and arrays.
@@ -148,13 +151,11 @@ export class SettledJobs {
     const journal: Journal = new Map()
     const known = new Known()
     const seen = new Set<string>()
-    const stuck: StoredJob[] = []
-    const changed: StoredJob[] = []
+    const toMend: StoredJob[] = []
     this.#journals.add(journal)
     try {
       for await (const item of this.#stored()) {
-        if (isStuck(item)) stuck.push(item)
-        else if (item.status?.observedGeneration !== item.metadata.generation) changed.push(item)
+        if (toMend.length < MOST_MENDED && (isStuck(item) || isUnobserved(item))) toMend.push(item)
         if (journal.has(item.metadata.uid)) continue
         seen.add(item.metadata.uid)
         const job = this.#recordOf(item)
@@ -170,8 +171,7 @@ export class SettledJobs {
     } finally {
       this.#journals.delete(journal)
     }
-    await inParallel(stuck, CONCURRENCY, (job) => this.#free(job))
-    await inParallel(changed, CONCURRENCY, (job) => this.#observe(job))
+    await inParallel(toMend, CONCURRENCY, (job) => (isStuck(job) ? this.#free(job) : this.#observe(job)))
   }
 
   async *#stored(): AsyncGenerator<StoredJob, void, void> {
@@ -323,6 +323,11 @@ function pickNames(values: Record<string, string> = {}, names: readonly string[]
 
 function isStuck({ metadata }: StoredJob): boolean {
   return metadata.deletionTimestamp !== undefined && (metadata.finalizers?.includes(JOB_FINALIZER) ?? false)
+}
+
+/** Returns true if the status was not written since the last change of the spec. */
+function isUnobserved({ metadata, status }: StoredJob): boolean {
+  return status?.observedGeneration !== metadata.generation
 }
 
 /** Returns the uid of the CronJob or the array that created a job. */

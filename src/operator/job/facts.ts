@@ -35,6 +35,7 @@ export interface JobObservation {
   organization?: string
   /** State of the caps that cancel running jobs. Absent: there are none. */
   cancel?: CancelState
+  /** Origin of the job, which another job of the same submission makes a copy. */
   origin: Origin
   /** Deletion of the project for which its queued jobs are cancelled. Absent: there is none. */
   ending?: string
