@@ -53,6 +53,8 @@ export interface SettledJobsOptions {
   sweepSeconds?: number
   /** Between two looks for expired jobs. Default 1. */
   expireSeconds?: number
+  /** Number of jobs that one sweep mends, since it holds them whole. Later sweeps mend the others. Default 1000. */
+  mostMended?: number
 }
 
 /** Changes of jobs by uid: `before` as they were first, `current` as they are unless they are deleted. */
@@ -74,9 +76,6 @@ const RECENT_SECONDS = 600
 const LATEST_RUNS = 10
 
 const CONCURRENCY = 8
-
-/** Number of jobs that one sweep mends, since it holds them whole. Later sweeps mend the others. */
-const MOST_MENDED = 1000
 
 /**
  * Settled jobs, which the operator does not cache. Sweeps read all of them page by page. Between two sweeps the jobs count
@@ -151,11 +150,12 @@ export class SettledJobs {
     const journal: Journal = new Map()
     const known = new Known()
     const seen = new Set<string>()
+    const { mostMended = 1000 } = this.#options
     const toMend: StoredJob[] = []
     this.#journals.add(journal)
     try {
       for await (const item of this.#stored()) {
-        if (toMend.length < MOST_MENDED && (isStuck(item) || isUnobserved(item))) toMend.push(item)
+        if (toMend.length < mostMended && (isStuck(item) || isUnobserved(item))) toMend.push(item)
         if (journal.has(item.metadata.uid)) continue
         seen.add(item.metadata.uid)
         const job = this.#recordOf(item)

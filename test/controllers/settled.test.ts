@@ -11,7 +11,12 @@ import { JOBS, LAUNCHES } from "../../src/core/resources.ts"
 import type { ReconcileContext } from "../../src/core/runtime/controller.ts"
 import { release } from "../../src/operator/job/actions.ts"
 import type { JobControllerDependencies } from "../../src/operator/job/dependencies.ts"
-import { checkSelection, type SettledJob, SettledJobs } from "../../src/operator/settled-jobs.ts"
+import {
+  checkSelection,
+  type SettledJob,
+  SettledJobs,
+  type SettledJobsOptions,
+} from "../../src/operator/settled-jobs.ts"
 import { launchOf } from "../harness/builders.ts"
 import { type ControllerHarness, controllerHarnesses } from "../harness/controllers.ts"
 import { eventually } from "../harness/eventually.ts"
@@ -21,6 +26,26 @@ const newHarness = controllerHarnesses()
 
 function stored(harness: ControllerHarness, name: string) {
   return ifFound(harness.client.get(JOBS, { namespace: harness.namespace, name }))
+}
+
+/** Stores a job that ended at once, as an operator leaves it. */
+async function storeSettled(harness: ControllerHarness, name: string): Promise<void> {
+  const job = await harness.submit(name, { ttlSecondsAfterFinished: 0 })
+  const { creationTimestamp: completionTime, generation: observedGeneration } = job.metadata
+  const status = { phase: "succeeded", completionTime, settled: true, ...defined({ observedGeneration }) } as const
+  await harness.client.replaceStatus(JOBS, { ...job, status })
+}
+
+function settledJobs(
+  { client, namespace, clock }: ControllerHarness,
+  options: Partial<SettledJobsOptions>,
+): SettledJobs {
+  return new SettledJobs({
+    ...{ client, namespace, clock, fence: () => undefined, logger: silentLogger, ttlSeconds: 60 },
+    limitsHistory: () => false,
+    isAwaited: () => false,
+    ...options,
+  })
 }
 
 test("a settled job has no finalizer, can be selected, and is deleted at once", async () => {
@@ -252,19 +277,32 @@ test("an API server that can't select jobs by status.settled is reported with th
   await expect(checkSelection(without)).rejects.toThrow(/status\.settled.*Kubernetes 1\.31 or newer/)
 })
 
+test("a sweep mends some of the jobs only, and later sweeps mend the others", async () => {
+  const harness = await newHarness()
+  const { client, namespace } = harness
+  const names = ["first", "second", "third"]
+  for (const name of names) await storeSettled(harness, name)
+  for (const name of names) {
+    await client.patch(JOBS, { namespace, name }, { merge: { spec: { ttlSecondsAfterFinished: 5000 } } })
+  }
+  const settled = settledJobs(harness, { mostMended: 2 })
+  const countBehind = async () => {
+    const { items } = await client.list(JOBS, { namespace })
+    return items.filter(({ metadata, status }) => status?.observedGeneration !== metadata.generation).length
+  }
+  const behind: number[] = []
+  for (let sweep = 0; sweep < 3; sweep++) {
+    behind.push(await countBehind())
+    await settled.sweep()
+  }
+  expect(behind).toEqual([3, 1, 0])
+})
+
 test("a settled job whose outcome is awaited is not deleted before it is known", async () => {
   const harness = await newHarness()
-  const { client, namespace, clock } = harness
-  const job = await harness.submit("prepare", { ttlSecondsAfterFinished: 0 })
-  const { creationTimestamp: completionTime, generation: observedGeneration } = job.metadata
-  const status = { phase: "succeeded", completionTime, settled: true, ...defined({ observedGeneration }) } as const
-  await client.replaceStatus(JOBS, { ...job, status })
+  await storeSettled(harness, "prepare")
   let isAwaited = true
-  const settled = new SettledJobs({
-    ...{ client, namespace, clock, fence: () => undefined, logger: silentLogger, ttlSeconds: 60 },
-    limitsHistory: () => false,
-    isAwaited: ({ metadata }) => isAwaited && metadata.name === "prepare",
-  })
+  const settled = settledJobs(harness, { isAwaited: ({ metadata }) => isAwaited && metadata.name === "prepare" })
   const found: SettledJob[] = []
   await settled.sweep((one) => void found.push(one))
   const [expired] = found
