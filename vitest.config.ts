@@ -38,7 +38,6 @@ const LONGER = [
   "test/agent/flood.test.ts",
   "test/attacks/webhooks.test.ts",
   "test/agent/cloud-init.slow.test.ts",
-  "test/e2e/stops.slow.test.ts",
   "test/console/sign-in.slow.test.ts",
   "test/controllers/crash.slow.test.ts",
   "test/faults/crash.slow.test.ts",

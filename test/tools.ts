@@ -48,8 +48,8 @@ export const TIERS = ["api", "slow", "nightly"] as const
 export const TOOLS = {
   moto: { tier: "api", prepare: motoEnvironment },
   schemathesis: { tier: "slow", prepare: schemathesisPrograms },
-  "openapi-python-client": { tier: "slow", prepare: pythonBuildPrograms },
-  "wheels of berth-jobs": { tier: "slow", prepare: pythonWheels },
+  "openapi-python-client": { tier: "nightly", prepare: pythonBuildPrograms },
+  "wheels of berth-jobs": { tier: "nightly", prepare: pythonWheels },
   "a Python for notebooks": { tier: "nightly", prepare: notebookPython },
   Airflow: { tier: "nightly", prepare: airflowPrograms },
   standardwebhooks: { tier: "slow", prepare: standardWebhooksPython },

@@ -18,38 +18,4 @@ describe("a job on spot VMs", { timeout: 200_000 }, () => {
   it("ends with the result of an undisturbed run, preempted with a notice and without", async () => {
     await expectSameResult(cloud, { preemptions: ["notice", "at once"], steps: 40, seed: 20_261_124 })
   })
-
-  it("continues on demand after three preemptions in a row, says so, and shows what both cost", async () => {
-    const { berth } = cloud
-    await berth.submit("fallback", "trap 'exit 9' TERM; while [ $BERTH_PREEMPTIONS -lt 3 ]; do sleep 0.1; done", {
-      cloud: ["aws"],
-      provisioning: "spotFirst",
-    })
-    for (const number of [1, 2, 3]) {
-      const { spec } = await cloud.started("fallback", number)
-      expect(spec.offer.provisioning).toBe("spot")
-      await cloud.preempt("fallback", "notice")
-    }
-    await berth.reached("succeeded", "fallback")
-    await berth.allOver()
-    expect(berth.launchesOf("fallback").map(({ spec }) => spec.offer.provisioning)).toEqual([
-      "spot",
-      "spot",
-      "spot",
-      "onDemand",
-    ])
-    const why = "3 spot VMs in a row were preempted, so this job gets on-demand VMs (fallbackAfter is 3)"
-    const record = await cloud.record("fallback")
-    expect(record["placement_reason"]).toContain(why)
-    expect(berth.job("fallback").status?.conditions).toContainEqual(
-      expect.objectContaining({ type: "OnDemandFallback", status: "True", message: why }),
-    )
-    const costs = berth.launchesOf("fallback").map(({ status }) => status?.costUsd ?? 0)
-    const [first = 0, second = 0, third = 0, onDemand = 0] = costs
-    expect(Math.min(...costs)).toBeGreaterThan(0)
-    expect(record).toMatchObject({
-      preemption_count: 3,
-      cost_breakdown: { spot_usd: expect.closeTo(first + second + third), on_demand_usd: expect.closeTo(onDemand) },
-    })
-  })
 })

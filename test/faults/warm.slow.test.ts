@@ -13,12 +13,12 @@ const tally = suiteTally(
 
 /** Searches of the nearest states: around a takeover, and from the submission of jobs. */
 const SEARCHES: { options: WarmOptions; states: number }[] = [
-  { options: { from: "idleVm", jobs: 2, faults: 1, ticks: 2 }, states: 8000 },
-  { options: { from: "idleVm", jobs: 2, faults: 2, ticks: 3, people: false }, states: 6000 },
-  { options: { from: "request", jobs: 1, faults: 2, ticks: 2 }, states: 8000 },
-  { options: { from: "handover", jobs: 1, faults: 2, ticks: 2 }, states: 10_000 },
-  { options: { from: "secondIdleVm", jobs: 1, faults: 2, ticks: 2 }, states: 6000 },
-  { options: { from: "nothing", jobs: 2, faults: 1, ticks: 2 }, states: 5000 },
+  { options: { from: "idleVm", jobs: 2, faults: 1, ticks: 2 }, states: 4000 },
+  { options: { from: "idleVm", jobs: 2, faults: 2, ticks: 3, people: false }, states: 3000 },
+  { options: { from: "request", jobs: 1, faults: 2, ticks: 2 }, states: 4000 },
+  { options: { from: "handover", jobs: 1, faults: 2, ticks: 2 }, states: 5000 },
+  { options: { from: "secondIdleVm", jobs: 1, faults: 2, ticks: 2 }, states: 3000 },
+  { options: { from: "nothing", jobs: 2, faults: 1, ticks: 2 }, states: 3000 },
 ].map((search) => (EVERYTHING ? { ...search, states: 200_000 } : search) as { options: WarmOptions; states: number })
 
 /** Number of walks of up to 250 steps. They reach states that are too deep for a search. */

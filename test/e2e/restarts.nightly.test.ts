@@ -12,7 +12,6 @@ import { KubeClient } from "../../src/core/kube/client.ts"
 import { type Lease, leases } from "../../src/core/kube/lease.ts"
 import { eventually } from "../harness/eventually.ts"
 import type { Program } from "../harness/program-process.ts"
-import { isNightly } from "../nightly.ts"
 import { noDisk, type SmallDisk, smallDisk } from "../small-disk.ts"
 import { call, shellJob, untilStatus } from "./rest.ts"
 import {
@@ -27,7 +26,7 @@ import {
 } from "./stops.ts"
 
 /** Ends of the stack while one job runs. Three lost VMs would fail the job. */
-const ENDS = isNightly ? [...repeat("SIGTERM", 3), ...repeat("death of its API server", 3)] : (["SIGTERM"] as const)
+const ENDS = [...repeat("SIGTERM", 3), ...repeat("death of its API server", 3)]
 
 let folder: string
 const programs: Program[] = []
@@ -73,19 +72,17 @@ describe("npm start", { timeout: 600_000 }, () => {
     await disk?.remove()
   })
 
-  if (isNightly) {
-    it("ends within ten seconds of SIGTERM at any moment, and leaves no process", async () => {
-      const moments = await newStack("moments")
-      const start = await measureStart(moments)
-      for (const share of [0.1, 0.5, 0.9, 1.5]) {
-        const { output, seconds, ...remains } = await stopAt(moments, share * start)
-        expect(remains, output).toEqual(NOTHING)
-        expect(seconds, `seconds until the end after SIGTERM:\n${output}`).toBeDefined()
-      }
-      const next = await up(moments)
-      expect(await sendSigterm(next, moments)).toMatchObject(NOTHING)
-    })
-  }
+  it("ends within ten seconds of SIGTERM at any moment, and leaves no process", async () => {
+    const moments = await newStack("moments")
+    const start = await measureStart(moments)
+    for (const share of [0.1, 0.5, 0.9, 1.5]) {
+      const { output, seconds, ...remains } = await stopAt(moments, share * start)
+      expect(remains, output).toEqual(NOTHING)
+      expect(seconds, `seconds until the end after SIGTERM:\n${output}`).toBeDefined()
+    }
+    const next = await up(moments)
+    expect(await sendSigterm(next, moments)).toMatchObject(NOTHING)
+  })
 
   it("names each port that is in use, its purpose and --port, before it starts anything", async () => {
     const { port } = stack
