@@ -2,6 +2,8 @@ import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import { describe, expect, it } from "vitest"
+import { KINDS } from "../src/core/apis/kinds.ts"
+import { GROUP } from "../src/core/apis/meta.ts"
 import { PROJECT_LIMITS } from "../src/core/quota/project-limits.ts"
 import { start } from "./cli/command.ts"
 
@@ -35,6 +37,20 @@ describe("the commands of docs/operate.md", () => {
   it.each(sections)("are run by a test: the section %s", (heading) => {
     expect(tests).toMatch(new RegExp(`(commandsOf|blocks)\\("${heading}"\\)`))
   })
+
+  it("export every kind but Launch, which is about VMs of one cluster", () => {
+    const [, exported = ""] = /^kubectl get -A -o json (\S+) > berth-backup\/objects\.json$/m.exec(page) ?? []
+    const kinds = KINDS.filter(({ kind }) => kind !== "Launch").map(({ plural }) => `${plural}.${GROUP}`)
+    expect(exported.split(",").toSorted()).toEqual(kinds.toSorted())
+  })
+})
+
+it("the commands that remove everything delete every kind but Statement, which its namespace takes along", () => {
+  const kinds = KINDS.filter(({ kind }) => kind !== "Statement").map(({ plural }) => `${plural}.${GROUP}`)
+  for (const path of ["docs/install.md", "charts/berth/templates/NOTES.txt"]) {
+    const deletions = readFileSync(join(ROOT, path), "utf8").matchAll(/^ *kubectl delete (\S+) --all/gm)
+    expect([...deletions].flatMap(([, names = ""]) => names.split(",")).toSorted()).toEqual(kinds.toSorted())
+  }
 })
 
 it("docs/failures.md has the failures that test/agent/failures.nightly.test.ts runs", () => {

@@ -8,7 +8,7 @@ import { findCondition } from "../../src/core/apis/conditions.ts"
 import type { StoredJob } from "../../src/core/apis/job.ts"
 import { KINDS } from "../../src/core/apis/kinds.ts"
 import { declareKey } from "../../src/core/identity/key-manifest.ts"
-import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, STATEMENTS } from "../../src/core/resources.ts"
+import { API_KEYS, CONNECTIONS, CRON_JOBS, JOB_ARRAYS, JOBS, MACHINES, STATEMENTS } from "../../src/core/resources.ts"
 import { LEASE_TIMES } from "../harness/cluster.ts"
 import { eventually } from "../harness/eventually.ts"
 import { ShiftedClock } from "../harness/shifted-clock.ts"
@@ -47,6 +47,12 @@ apiVersion: berth.dev/v1alpha1
 kind: JobArray
 metadata: {name: sweep, namespace: team}
 spec: {size: 3, parallelism: 1, jobDefinition: {image: busybox}}
+`
+const MACHINE = `
+apiVersion: berth.dev/v1alpha1
+kind: Machine
+metadata: {name: desk, namespace: team}
+spec: {hourlyPriceUsd: 0.2, region: office, joinNumber: 1}
 `
 /** An array that waits when the backups are made. */
 const DEPENDENTS = `
@@ -118,6 +124,8 @@ function expectOneVmEach(): void {
 }
 
 async function expectTheSameTeam(): Promise<void> {
+  const { spec } = await berth.client.get(MACHINES, { namespace: "team", name: "desk" })
+  expect(spec).toEqual(expect.objectContaining({ hourlyPriceUsd: 0.2, region: "office", joinNumber: 1 }))
   await eventually(async () => {
     expect(isBound(await berth.client.get(API_KEYS, { namespace: "team", name: "ci" }))).toBe(true)
     for (const name of ["from-secret", "by-rest"]) {
@@ -180,6 +188,7 @@ describeBackups("the backups of docs/operate.md", () => {
     await eventually(async () => expect((await berth.job("team", "queued")).status?.reason).toBe("SecretMissing"))
     await apply(jobManifest("dependent", "image: busybox, after: [{job: running}]"))
     await apply(DEPENDENTS)
+    await apply(MACHINE)
     await eventually(async () => expect((await berth.job("team", "dependent")).status?.reason).toBe("WaitsForJob"))
     await eventually(async () => {
       const { items } = await berth.client.list(STATEMENTS, { namespace: SYSTEM_NAMESPACE })
