@@ -21,11 +21,14 @@ prepareAgents()
 
 const possible = needing((await missingForVolumes()) ?? missingForRegistry())
 
-/** First bytes of a program for 64-bit Arm (man 5 elf), and for x86-64. */
+/**
+ * First bytes of a file for 64-bit Arm (man 5 elf), or for x86-64. It is an object file: a machine that emulates other
+ * architectures would run a program.
+ */
 const elf = (machine: number): Buffer => {
   const header = Buffer.alloc(64)
   header.set([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1])
-  header.writeUInt16LE(2, 16)
+  header.writeUInt16LE(1, 16)
   header.writeUInt16LE(machine, 18)
   return header
 }
