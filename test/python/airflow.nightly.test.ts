@@ -65,7 +65,9 @@ here.describe("the operator for Airflow", () => {
     )
     airflow = new Program("airflow", ["standalone"], env, join(await airflowPrograms(), "airflow"))
     await airflow.printed(/Airflow is ready/, SECONDS)
-    token = ((await (await fetch(`${address}/auth/token`)).json()) as { access_token: string }).access_token
+    // It calls itself ready before its API server listens.
+    const answer = await eventually(() => fetch(`${address}/auth/token`), SECONDS)
+    token = ((await answer.json()) as { access_token: string }).access_token
   })
   afterAll(async () => {
     if (airflow?.running) await airflow.stop("SIGINT")
