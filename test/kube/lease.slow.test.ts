@@ -1,10 +1,13 @@
+import { setTimeout as sleep } from "node:timers/promises"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { KubeClient } from "../../src/core/kube/client.ts"
+import { CLIENT_REASONS, KubeError } from "../../src/core/kube/errors.ts"
 import {
   abilitiesOfLeader,
   LeaderElector,
   type LeaderElectorOptions,
   LeadershipLostError,
+  type Lease,
   leases,
 } from "../../src/core/kube/lease.ts"
 import { kubeConfig, testNamespace } from "../control-plane.ts"
@@ -150,20 +153,52 @@ describe("LeaderElector on a real API server", () => {
     const muffled: LeaderElectorOptions["client"] = {
       get: client.get.bind(client),
       create: client.create.bind(client),
-      replace: async (resource, object, { signal, ...options } = {}) => {
+      replace: async (resource, object, options = {}) => {
         const written = await client.replace(resource, object, options)
-        if (signal === undefined) return written
+        if ((object as Partial<Lease>).spec?.holderIdentity === "") return written
         unheard++
-        return await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)))
+        await sleep(1000 * (options.timeoutSeconds ?? Number.POSITIVE_INFINITY))
+        throw new KubeError({ code: 0, reason: CLIENT_REASONS.timeout, message: "no answer" })
       },
     }
-    const times = { leaseSeconds: 300, renewDeadlineSeconds: 200, retrySeconds: 0.2 }
-    const leader = new Candidate("leader", "unheard", muffled, times)
+    const leader = new Candidate("leader", "unheard", muffled, { ...TIMES, leaseSeconds: 300 })
     await until("it renews", () => unheard === 1)
     await leader.stop()
     const released = await client.get(leases, { namespace, name: "unheard" })
     expect(released.spec.holderIdentity ?? "").toBe("")
   })
+
+  test.each(["create", "replace"] as const)(
+    "releases the lease when it stops while it claims it by %s",
+    async (write) => {
+      const client = new KubeClient(kubeConfig())
+      const name = `claimed-${write}`
+      if (write === "replace") await client.create(leases, { metadata: { namespace, name }, spec: {} })
+      const [sent, stopped] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+      let written: Promise<unknown> = sent.promise
+      const delayed = {
+        get: client.get.bind(client),
+        create: client.create.bind(client),
+        replace: client.replace.bind(client),
+        // The write takes effect after the stop, whether its answer is awaited or not.
+        [write]: async (...[resource, object, { signal, ...options } = {}]: Parameters<typeof client.create>) => {
+          const answer = stopped.promise.then(() => client[write](resource, object, options))
+          written = answer
+          sent.resolve()
+          const aborted = new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)))
+          return await Promise.race([answer, aborted])
+        },
+      }
+      const candidate = new Candidate("candidate", name, delayed as LeaderElectorOptions["client"])
+      await sent.promise
+      const stopping = candidate.stop()
+      stopped.resolve()
+      await Promise.all([stopping, written])
+      const released = await client.get(leases, { namespace, name })
+      expect(released.spec.holderIdentity ?? "").toBe("")
+      expect(candidate.terms).toBe(0)
+    },
+  )
 
   test("never lets two of many candidates hold the lease, through losses and handovers", async () => {
     const candidates = Array.from(

@@ -124,6 +124,7 @@ export class LeaderElector {
    */
   async run(lead: (stop: AbortSignal, lost: AbortSignal) => Promise<void>, signal: AbortSignal): Promise<void> {
     while (await this.#acquire(signal)) {
+      if (signal.aborted) return await this.#release()
       this.#options.logger.info({ identity: this.identity }, "leading")
       const lost = await this.#leadUntilLost(lead, signal)
       if (!lost || signal.aborted) return
@@ -198,15 +199,18 @@ export class LeaderElector {
 
   async #acquireOrRenew(signal: AbortSignal): Promise<boolean> {
     const { client, lease } = this.#options
-    const call = { signal, timeoutSeconds: this.#requestSeconds() }
+    const call = { timeoutSeconds: this.#requestSeconds() }
     // While leading, the record is ours. A write without a read is safe, because a conflicting change causes a
     // Conflict.
     const mine = this.#renewed !== undefined && this.#observed !== undefined && this.holder === this.identity
-    const found = mine ? this.#observed : await client.get(leases, lease, call).catch(undefinedIfNotFound)
+    const found = mine
+      ? this.#observed
+      : await client.get(leases, lease, { ...call, signal }).catch(undefinedIfNotFound)
     if (found !== undefined && !mine) this.#observe(found)
     if (found !== undefined && !this.#isFree()) return false
     const sent = { monotonic: this.#clock.monotonic(), wall: this.#clock.now().getTime() }
     const object = { metadata: { ...lease, ...found?.metadata, ...this.#annotated(found) }, spec: this.#claim(found) }
+    // A signal does not end the write: it could take effect unseen, and nobody would release the lease.
     const written =
       found === undefined ? await client.create(leases, object, call) : await client.replace(leases, object, call)
     this.#observe(written)
