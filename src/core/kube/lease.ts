@@ -210,7 +210,7 @@ export class LeaderElector {
     if (found !== undefined && !this.#isFree()) return false
     const sent = { monotonic: this.#clock.monotonic(), wall: this.#clock.now().getTime() }
     const object = { metadata: { ...lease, ...found?.metadata, ...this.#annotated(found) }, spec: this.#claim(found) }
-    // A signal does not end the write: it could take effect unseen, and nobody would release the lease.
+    // A signal does not end the write: it could take effect unseen, and no process would release the lease.
     const written =
       found === undefined ? await client.create(leases, object, call) : await client.replace(leases, object, call)
     this.#observe(written)
