@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect } from "vitest"
+import { afterAll, afterEach, beforeAll, expect } from "vitest"
 import { VOLUMES_WAIT_MS } from "../agent/mounts.ts"
 import { missingForVolumes } from "../agent/volume-vms.ts"
 import { missingTool, needing } from "../needing.ts"
@@ -11,6 +11,7 @@ let cloud: SpotCloud
 beforeAll(async () => {
   cloud = await startSpotCloud("spot-nightly")
 }, VOLUMES_WAIT_MS)
+afterEach(() => expect(cloud.faults()).toEqual([]))
 afterAll(() => cloud?.close())
 
 describe("a job on spot VMs", { timeout: 600_000 }, () => {
@@ -18,7 +19,6 @@ describe("a job on spot VMs", { timeout: 600_000 }, () => {
     const seed = Number(process.env["BERTH_SPOT_SEED"] ?? Date.now() % 1_000_000)
     const preemptions = ["notice", "at once", "notice", "at once", "at once"] as const
     await expectSameResult(cloud, { preemptions, steps: 60, seed })
-    expect(cloud.faults()).toEqual([])
   })
 
   it("continues on demand after three preemptions in a row, says so, and shows what both cost", async () => {
